@@ -30,10 +30,10 @@ _keys: dict[Expr, str] = {}
 
 
 def as_affine(e: Expr) -> Affine | None:
-    """The atoms of `e` with their coefficients (none is 0), and the constant; None unless `e` is a
-    scalar integer.
+    """The affine sum of `e`: its atoms with nonzero coefficients, and the constant.  None unless
+    `e` is a scalar integer.
 
-    The caller may change the dictionary.
+    The dictionary is a copy, which the caller may change.
     """
     if e.lanes != 1 or not e.dtype.is_int:
         return None
@@ -42,7 +42,7 @@ def as_affine(e: Expr) -> Affine | None:
 
 
 def affine_form(e: Expr) -> Affine:
-    """`as_affine` of a scalar integer from the cache: the caller must not change the dictionary."""
+    """The cached affine sum of a scalar integer.  The caller must not change the dictionary."""
     known = _forms.get(e)
     if known is not None:
         return known
@@ -52,7 +52,7 @@ def affine_form(e: Expr) -> Affine:
     elif type(e) is Binary and e.op in _COMBINE:
         try:
             form = _COMBINE[e.op](e)
-        # deeper than Python's stack: simplify operands first, so that all are in the cache
+        # The expression is deeper than Python's stack: cache the forms of its operands first.
         except RecursionError:
             for node in post_order(e):
                 if node is not e and node.dtype.is_int:
@@ -163,7 +163,9 @@ _MOST_FACTORS = 64
 
 
 def factors_of(e: Expr) -> tuple[Expr, ...]:
-    """The operands of a chain of products; a very long chain is one operand: squares double it."""
+    """The factors of a chain of products.  A chain of more than `_MOST_FACTORS` is a single factor,
+    since repeated squares would double its length each time.
+    """
     factors: list[Expr] = []
     left = [e]
     while left:
@@ -178,7 +180,7 @@ def factors_of(e: Expr) -> tuple[Expr, ...]:
 
 
 def sort_key(e: Expr) -> str:
-    """A text that orders expressions equally in every process (names, not addresses)."""
+    """Sort key: a text of names, not addresses, so that every process sorts alike."""
     key = _keys.get(e)
     if key is None:
         if type(e) is Var:
@@ -189,7 +191,7 @@ def sort_key(e: Expr) -> str:
             # level
             try:
                 inner = [sort_key(c) for c in e.children]
-            except RecursionError:  # deeper than Python's stack: operands first
+            except RecursionError:  # deeper than Python's stack: compute the keys of operands first
                 for node in post_order(e):
                     if node is not e:
                         sort_key(node)
@@ -220,7 +222,7 @@ def _label(e: Expr, field: str) -> str:
 
 @cache
 def _shown(kind: type[Expr]) -> list[str | Slot]:
-    """The text of a kind of node up to its operands, and its lanes; "" if that is one word."""
+    """The syntax of a kind of node up to its operands, and its lanes; empty if it has no slots."""
     word: list[str | Slot] = []
     for item in kind.items:
         if isinstance(item, Slot) and item.form == "access":

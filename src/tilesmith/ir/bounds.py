@@ -1,4 +1,4 @@
-"""Bounds of integer expressions: the numeric interval, and symbolic ends over a box of variables.
+"""Bounds of integer expressions over a box of variables: numeric intervals and symbolic ends.
 
 Region inference uses `eliminate` to find the elements of a tensor that are read in some loops.
 """
@@ -44,7 +44,8 @@ def eliminate(
     The ends are simplified expressions of the other Vars, and every value of `e` lies between them.
     They may be wider than needed, but are exact for affine sums where each Var occurs in one term.
     A range may mention other Vars of `ranges` (not in a circle).  For an empty range the ends have
-    no meaning.  None if nothing can be said: an index read from memory, a division by a variable.
+    no meaning.  None if no bounds are known: for an index read from memory, a division by a
+    variable.
     """
     box = {v: (as_expr(lo), as_expr(hi)) for v, (lo, hi) in ranges.items()}
     inner = ctx
@@ -112,8 +113,9 @@ class _Eliminator:
         return None if low is None or high is None else (low[0], high[1])
 
     def _sum(self, form: tuple[dict[Expr, int], int]) -> Bounds | None:
-        """Each atom at the end that its sign selects; inner Vars first, since their ends mention
-        outer ones.
+        """Bounds of an affine sum.  Each atom is replaced by its lower or upper end, as the sign of
+        its coefficient requires.  Inner Vars are replaced first, since their ends mention outer
+        ones.
         """
         lo = self._end(form, low=True)
         hi = self._end(form, low=False)
@@ -169,7 +171,7 @@ class _Eliminator:
         return whole
 
     def product(self, e: Binary) -> Bounds | None:
-        """A varying factor times constant, nonnegative factors."""
+        """Bounds of a product with one varying factor; the constant factors must be nonnegative."""
         factors = factors_of(e)
         moving = [f for f in factors if free_vars(f) & self.box.keys()]
         fixed = [f for f in factors if not free_vars(f) & self.box.keys()]

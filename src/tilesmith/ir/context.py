@@ -1,4 +1,4 @@
-"""The place of an expression: facts that hold there, and simplification under them."""
+"""Facts that hold where an expression is evaluated, and simplification under these facts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .prove import Facts, interval_of, is_index, nonnegative, sum_interval
 from .subjects import Subjects, about_indices, depends_on_indices
 
 _MEMO_LIMIT = 1 << 17
-"""Most entries in the memo of the long-lived empty context; a full one is emptied."""
+"""Upper bound on the entries of a context's memo; a full memo is emptied."""
 
 _MOST_REVISITS = 256
-"""Most repeated simplifications of selects under other conditions; see `Nest`."""
+"""Upper bound on repeated simplifications of selects under other conditions; see `Nest`."""
 
 Rule: TypeAlias = "Callable[[Any, Context], Expr]"
 
@@ -29,8 +29,8 @@ class Nest:
     be simplified once for every path to them: 2**n times for n nested ones.  So selects that were
     reached often enough are simplified under the facts of `base` alone.
 
-    base: the context of the facts that hold in all of them.
-    seen: the selects that were simplified in any of them.
+    base: the context with only the facts that hold in all these contexts.
+    seen: the selects that were simplified in any of these contexts.
     revisits: number of repeated simplifications of selects in `seen`.
     subjects: the data-dependent conditions and integers in an expression.
     """
@@ -114,7 +114,9 @@ class Context(Facts):
         return context
 
     def branch(self, e: Expr, cond: Expr) -> Expr:
-        """`e` simplified where the scalar bool `cond`, simplified here, is true."""
+        """`e` simplified under the additional fact `cond`, a scalar bool simplified in this
+        context.
+        """
         if not about_indices(cond):
             # most conditions on data say nothing about other expressions
             plain = self.simplify(e)
@@ -125,7 +127,7 @@ class Context(Facts):
         return self.assuming(cond).simplify(e)
 
     def revisited(self, e: Expr) -> Context | None:
-        """The context for the select `e` instead of this one, if it was reached too often."""
+        """The nest's `base` context if the select `e` was reached too often; else None."""
         nest = self._nest
         if e not in nest.seen:
             nest.seen.add(e)
@@ -176,8 +178,9 @@ class Context(Facts):
         self.inequalities = (*self.inequalities, form)
 
     def _learn_operands(self, e: Binary, least: int) -> None:
-        """Record facts about the operands of an extremum that is at least a number: about one
-        operand of a maximum if the other is always smaller, about both of a minimum.
+        """Record facts about the operands of a min or max `e` with `e >= least`.  Both operands of
+        a minimum are at least `least`.  If one operand of a maximum is always smaller than `least`,
+        the other operand is at least `least`.
         """
         for a, b in ((e.a, e.b), (e.b, e.a)):
             most, form = interval_of(b, self).hi, affine_form(a)
@@ -197,7 +200,7 @@ class Context(Facts):
             self.intervals.clear()
 
     def simplify(self, e: Expr) -> Expr:
-        """`e` in simplest form under these facts; the same object if it is so already."""
+        """`e` in simplest form under these facts; `e` itself if it is already in that form."""
         known = self._memo.get(e)
         if known is not None:
             return known
@@ -223,9 +226,9 @@ class Context(Facts):
         return result
 
     def _from_below(self, e: Expr) -> Expr:
-        """Simplify an expression deeper than Python's stack: operands first, so that each step
-        finds their results in the cache.  Meanwhile conditions add no facts, since each would need
-        the remaining expression again.
+        """Simplify an expression deeper than Python's stack.  Operands are simplified first, so
+        that each step finds their results in the cache.  Meanwhile conditions add no facts, since
+        other contexts can't use these results.
         """
         learns, self._learns = self._learns, False
         try:
@@ -245,7 +248,9 @@ class Context(Facts):
         return e if same(new, e.children) else e.with_children(new)
 
     def affine(self, e: Expr) -> Affine:
-        """The affine sum of a scalar i64 `e`, with simplified atoms.  Shared: do not change it."""
+        """The affine sum of a scalar i64 `e`, with simplified atoms.  The caller must not change
+        it.
+        """
         known = self._sums.get(e)
         if known is not None:
             return known
@@ -292,7 +297,7 @@ class Context(Facts):
             a, b = b, a
         if len(b[0]) > 1 or b[1] or (len(a[0]) + (a[1] != 0) > 1 and not self.is_exact(a)):
             return {product(from_affine(*a), from_affine(*b)): 1}, 0
-        # a symbolic extent times an index: distribute, so that equal terms meet
+        # distribute a symbolic extent over the terms of an index, so that equal terms combine
         [(factor, k)] = b[0].items()
         result: Affine = ({factor: a[1] * k} if a[1] else {}, 0)
         for atom, c in a[0].items():
@@ -312,11 +317,11 @@ class Context(Facts):
         return sum_interval(form, self)
 
     def is_exact(self, form: Affine) -> bool:
-        """True if the i64 sum doesn't overflow: it is index arithmetic, or its interval fits."""
+        """True if the sum can't overflow, as index arithmetic or because its interval fits i64."""
         return all(is_index(a) for a in form[0]) or sum_interval(form, self).fits(i64)
 
     def nonnegative(self, form: Affine) -> bool:
-        """True if `form >= 0` can be proved (a sum that does not overflow)."""
+        """True if `form >= 0` can be proved; the sum must not overflow."""
         return nonnegative(form, self)
 
 
@@ -324,7 +329,7 @@ _SUMS = ("add", "sub", "mul")
 
 
 def _terms(e: Expr) -> tuple[tuple[Expr, int], ...]:
-    """The operands of a sum, or of a sum's multiple, with factors; none for others."""
+    """The operands of a sum, or of a multiple of a sum, each with its factor; else empty."""
     if type(e) is Binary and e.op == "add":
         return (e.a, 1), (e.b, 1)
     if type(e) is Binary and e.op == "sub":
@@ -337,8 +342,8 @@ def _terms(e: Expr) -> tuple[tuple[Expr, int], ...]:
 
 
 def _shared_sums(e: Expr, known: Mapping[Expr, Affine]) -> list[Expr]:
-    """The sum `e`, and before it the nested sums that occur several times and are not in
-    known: each is added up once.
+    """The sums to add up for `e`, inner sums first: the nested sums that occur several times and
+    are not in `known`, then `e`.
     """
     uses: dict[Expr, int] = {}
     order: list[Expr] = []

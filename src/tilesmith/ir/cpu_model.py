@@ -1,8 +1,8 @@
 """The speed and resources of a CPU: the numbers of every analytic decision.
 
 This is a description, not a measurement: the same model, target and threads give the same schedules
-in every process.  Measured rates (`perf.machine`) only predict times, and rank nothing that is
-compiled.  Defaults are those of a modest desktop core; cycles are of one core.
+in every process.  Measured rates (`perf.machine`) only predict times; no choice of a schedule
+depends on them.  Defaults are those of a modest desktop core; cycles are of one core.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CpuModel:
     smt: hardware threads of a core.
     ghz: clock under vector load.
     fma_ports: fused multiply-adds of full width started per cycle.
-    fma_latency: cycles until the result of one is usable.
+    fma_latency: latency of a fused multiply-add in cycles.
     vector_ports: vector instructions of any kind started per cycle.
     load_ports, store_ports: vectors loaded and stored per cycle.
     issue_width: instructions that a core issues per cycle, in practice.
@@ -35,11 +35,11 @@ class CpuModel:
     l1_bytes, l1_ways: data cache of a core.
     l2_bytes, l2_ways: second-level cache of a core.
     l3_bytes, l3_cores: one last-level cache, and the cores that share it.
-    page_bytes: smallest page, within which no address translation changes offsets.
+    page_bytes: size of the smallest page.  Address translation keeps offsets inside a page.
 
     Bandwidth and latency:
     l2_bytes_per_cycle, l3_bytes_per_cycle: bytes that one core reads from that cache.
-    dram_bytes_per_cycle: bytes that one core reads from memory while the others do, too.
+    dram_bytes_per_cycle: bytes that one core reads from memory while all other cores read, too.
     dram_gbytes: GB/s that all cores together read from memory.
     bytes_in_flight: memory's latency times the bandwidth of one core: the prefetch distance.
     fork_join_cycles: cycles to start and end a parallel loop.
@@ -53,7 +53,7 @@ class CpuModel:
     loop_fmas: multiply-adds that a loop's own instructions displace per iteration, where they share
         ports.
     entry_cycles: cost of entering a loop, and of the mispredicted branch at its end.
-    gather_cycles: cost of one element that is not next to the last lane's.
+    gather_cycles: cost of loading one lane, if its element is not adjacent to the previous lane's.
     copy_cycles: cost of copying an element to another order.
     lane_sum_cycles: cost of adding up the lanes of a vector.
     divide_cycles: cost of a vector division.
@@ -111,7 +111,7 @@ class CpuModel:
 
     @property
     def parallel_cycles(self) -> int:
-        """Least cycles for which a second thread pays: it saves half, and costs a fork and join."""
+        """Fewest cycles for which a second thread pays: it saves half, but costs a fork and join."""
         return 2 * self.fork_join_cycles
 
     @property
@@ -121,7 +121,7 @@ class CpuModel:
 
     @property
     def text(self) -> str:
-        """Every field, equal in every process: part of cache keys."""
+        """The text of all fields for cache keys, the same in every process."""
         return " ".join(f"{k}={v}" for k, v in asdict(self).items())
 
     def to_json(self) -> dict[str, Any]:
@@ -129,12 +129,12 @@ class CpuModel:
 
     @property
     def l1_way_bytes(self) -> int:
-        """Bytes of a way of the first-level cache, at least 1: a description may name few bytes."""
+        """Bytes of a way of the first-level cache; at least 1, even if a description has fewer."""
         return max(self.l1_bytes // self.l1_ways, 1)
 
     @property
     def l2_way_bytes(self) -> int:
-        """As `l1_way_bytes`, of the second-level cache."""
+        """Like `l1_way_bytes`, for the second-level cache."""
         return max(self.l2_bytes // self.l2_ways, 1)
 
     @staticmethod
@@ -154,7 +154,7 @@ class CpuModel:
 
 
 DESKTOP = CpuModel()
-"""A modest desktop core: the model of a target that names only instructions."""
+"""The model for a target that names only its instruction set: a modest desktop core."""
 
 
 def _checked(name: str, value: Any, like: Any) -> Any:

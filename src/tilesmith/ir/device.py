@@ -13,17 +13,17 @@ class Device:
 
     number: its index among the devices of this machine.
     shared_bytes: memory that the threads of a block share.
-    block_threads: most threads of a block.
-    block_x, block_y, block_z: most threads of a block along each index.
+    block_threads: upper bound on the threads of a block.
+    block_x, block_y, block_z: upper bounds on the threads of a block along each index.
     registers: 32-bit registers that a thread may use.
     wave: threads that run in lockstep: a warp, a wavefront, or the lanes of a vector.
-    shuffle_lanes: neighbouring threads that exchange values by one instruction, a power of two; 1:
-        it has no such instruction.
+    shuffle_lanes: number of neighbouring threads that exchange values by one instruction, a power
+        of two; 1 if the device has no such instruction.
     units: lower bound on the blocks that run at the same time.
-    unit_threads, unit_registers, unit_shared_bytes: resources of the blocks that share a unit.
+    unit_threads, unit_registers, unit_shared_bytes: resources of a unit, which its blocks share.
     load_fmas: time to load an element from global memory, in multiply-adds of a thread.
     memory_bytes: memory that all blocks share.
-    has_f64: whether it computes with doubles.
+    has_f64: whether the device computes in f64.
     """
 
     number: int = 0
@@ -45,16 +45,16 @@ class Device:
 
     @property
     def block(self) -> tuple[int, int, int]:
-        """Most threads of a block along x, y and z."""
+        """Upper bounds on the threads of a block along x, y and z."""
         return self.block_x, self.block_y, self.block_z
 
     def rounds(self, blocks: int) -> int:
-        """Upper bound on the number of blocks that run after each other."""
+        """Upper bound on the rounds in which `blocks` blocks run, `units` at a time."""
         return -(-blocks // self.units)
 
     @property
     def text(self) -> str:
-        """Every field but the number, equal in every process: part of cache keys."""
+        """The text of all fields except `number` for cache keys, the same in every process."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "number"}
         return " ".join(f"{k}={v}" for k, v in shown.items())
 

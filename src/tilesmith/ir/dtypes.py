@@ -1,12 +1,13 @@
 """Element types shared by every level.
 
 A `DType` is a small interned value: compare with `is` or `==`.  Its text form is its `name` (`f32`,
-`i64`, `bool`).  NumPy lacks bfloat16 and all types below 8 bits or of 8-bit floats; `ml_dtypes`
+`i64`, `bool`).  NumPy lacks bfloat16, 8-bit floats and types of fewer than 8 bits; `ml_dtypes`
 supplies them.
 
 Types of 8-bit floats and of fewer than 8 bits are storage types: values are moved and converted,
 and arithmetic is done on the converted values.  Each element takes one byte, the code in its low
-bits and zeros above, as in NumPy.  (The names `int4` to `uint2` leave `i2` and `i4` to loops.)
+bits and zeros above, as in NumPy.  (They are named `int4` to `uint2`, so that loops can have the
+names `i2` and `i4`.)
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class DType:
     kind: bool, signed or unsigned integer, float, or an object of the host.
     bits: width; a bool, or a type of fewer bits than 8, is stored in one byte.
     is_storage: whether only moves and conversions are defined on it, no arithmetic.
-    form: kind of object of a host type: a tensor of unknown rank, a list, an optional value, a
-        dict; None for strings and for unknown objects.
+    form: for a host type, the kind of object: a tensor of unknown rank, a list, an optional value
+        or a dict; None for strings and for unknown objects.
     of: element types of such an object; for a dict, the types of keys and values.
     """
 
@@ -121,7 +122,7 @@ _FOREIGN: dict[str, type] = {
     "int2": ml_dtypes.int2,
     "uint2": ml_dtypes.uint2,
 }
-"""NumPy's classes of the storage types."""
+"""The scalar classes by which NumPy arrays hold the storage types."""
 
 f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0, f6e2m3, f6e3m2, f4e2m1 = (
     DType(name, "float", int(name[1]), True) for name in _FOREIGN if name.startswith("f")
@@ -140,7 +141,7 @@ string, unknown = DType("string", "host", 64), DType("unknown", "host", 64)
 ALL: tuple[DType, ...] = ARITHMETIC + STORAGE
 BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, string, unknown)}
 _LONGEST = 256
-"""Characters in the name of a type, which limit how deep it is nested."""
+"""Upper bound on the length of a type's name.  It also limits the nesting of types."""
 _OBJECT = np.dtype(object)
 
 _TO_NUMPY: dict[str, np.dtype] = {

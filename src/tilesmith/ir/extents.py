@@ -1,4 +1,6 @@
-"""Arithmetic of extents, numbers or symbolic, in simplest form: equal extents are one object."""
+"""Arithmetic on extents, which are numbers or symbolic.  Results are in simplest form, so that
+equal extents are one object.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from .types import Dim, same_dim
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    """The product; a number if all are."""
+    """The product of extents; a number if all extents are numbers."""
     number, symbolic = 1, None
     for d in dims:
         if isinstance(d, int):
@@ -30,7 +32,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def total(dims: Iterable[Dim]) -> Dim:
-    """The sum; a number if all are."""
+    """The sum of extents; a number if all extents are numbers."""
     number, symbolic = 0, None
     for d in dims:
         if isinstance(d, int):
@@ -105,7 +107,9 @@ def factored(d: Dim) -> tuple[int, Counter[Expr]]:
 
 
 def reduced(whole: Dim, part: Dim) -> tuple[Dim, Dim]:
-    """Both without common factors that are never 0, which keeps the rounded-down quotient."""
+    """Both extents without their common factors that are never 0.  The rounded-down quotient stays
+    the same.
+    """
     number, symbolic = factored(whole)
     divisor, others = factored(part)
     shared = Counter({e: k for e, k in (symbolic & others).items() if is_at_most(1, e)})

@@ -99,7 +99,7 @@ def fold_cast(a: Const, to: DType) -> Const | None:
         return const(a.value != 0)
     if to.is_float:
         with np.errstate(all="ignore"):
-            # through the source type: a 64-bit integer is rounded to f32 once, not by way of f64
+            # convert from the source type: a 64-bit integer by way of f64 would be rounded twice
             return const(float(convert_array(np.asarray(a.value, a.type.numpy), to)), to)
     if a.type.is_float:
         return const(int(truncated(np.asarray(a.value, np.float64), to)), to)

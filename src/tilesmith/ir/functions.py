@@ -21,16 +21,17 @@ from .threefry import threefry_word
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """A function.  Arguments have one dtype; so has the result, except for `returns_bool` and
-    `bitcast`.
+    """A function.  All arguments have one dtype.  The result has it, too, except for `returns_bool`
+    and `bitcast`.
 
     name: its name.
     arity: number of arguments.
     evaluate: its meaning in NumPy.
     returns_bool: whether the result is a bool (isnan).
-    libm: its name in the C mathematics library for f64; f32 adds an "f".  None if it has none.
+    libm: its name in the C mathematics library for f64, to which f32 adds an "f"; None if that
+        library lacks it.
     of_floats: whether it is defined on floats only.
-    only: the one type that it is defined on; None if there are several.
+    only: the single type on which it is defined; None if it is defined on several.
     """
 
     name: str
@@ -118,6 +119,6 @@ INTRINSICS: dict[str, Intrinsic] = {
 
 
 def result_type(name: str, first: DType | None) -> DType | None:
-    """The type of a call whose text names none, by the type of its first argument."""
+    """The type of a call whose text states no type, derived from the type of its first argument."""
     known = INTRINSICS.get(name)
     return bool_ if known is not None and known.returns_bool else first

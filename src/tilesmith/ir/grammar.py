@@ -101,7 +101,9 @@ def items_in(value: object) -> Iterator[Any]:
 
 
 def mapped(value: Any, rule: Callable[[Any], Any]) -> Any:
-    """A value with `rule` applied to each of its `items_in`; the same object if none changes."""
+    """A value with `rule` applied to each of its items (see `items_in`); the same object if no item
+    changes.
+    """
     if not isinstance(value, tuple):
         return rule(value)
     new = tuple([mapped(item, rule) for item in value])
@@ -134,7 +136,7 @@ class Line:
 
     @property
     def names_the_rest(self) -> bool:
-        """Whether the declarations of the line hold for the rest of its block."""
+        """Whether variables that the line declares are in scope for the rest of its block."""
         return self.body is not None and not self.is_block
 
     @property

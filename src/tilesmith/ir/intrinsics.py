@@ -37,7 +37,7 @@ def checked_index(index: Expr, extent: ExprLike, position: ExprLike) -> Expr:
 
 
 FROM_FRONT = 1 << 62
-"""Subtracted by `checked_place` from a negative index: larger than any axis."""
+"""The number that `checked_place` subtracts from a negative index; no axis is that large."""
 
 
 def checked_place(index: Expr, extent: ExprLike, position: Expr) -> Expr:
@@ -50,11 +50,11 @@ def checked_place(index: Expr, extent: ExprLike, position: Expr) -> Expr:
 
 
 BY_ZERO = -(1 << 61)
-"""The index that `checked_divisor` reports: no tensor holds as many elements."""
+"""The index that `checked_divisor` reports for a 0; no tensor has that many elements."""
 
 
 def checked_divisor(divisor: Expr, position: Expr) -> Expr:
-    """The integer unchanged, but -1 for 0; compiled code reports the 0 with its `position`."""
+    """The divisor, or -1 if it is 0.  Compiled code reports the 0 with its `position`."""
     fine = checked_index(select(divisor == 0, const(BY_ZERO), 1), 2, position)
     return divisor + cast(fine - 1, divisor.dtype)
 
@@ -77,8 +77,8 @@ def is_check(node: Expr) -> bool:
 
 
 def with_positions(root: Expr, f: Callable[[Expr], Expr] = lambda _: const(0)) -> Expr:
-    """`root` with checks that report other positions: the result of `f` for their own positions.
-    By default only variables on which the value of `root` depends remain in them.
+    """`root` with another position in each checked index: the result of `f` for the present one.
+    By default it is 0.  Then `root` has only variables on which its value depends.
     """
     done: dict[Expr, Expr] = {}
     for node in post_order(root, done):
@@ -94,7 +94,7 @@ def with_positions(root: Expr, f: Callable[[Expr], Expr] = lambda _: const(0)) -
 
 
 def without_checks(root: Expr) -> Expr:
-    """`root` with checked indices clamped instead."""
+    """`root` with indices that are clamped to the axis instead of checked."""
     done: dict[Expr, Expr] = {}
     for node in post_order(root, done):
         new_node = rebuilt(node, done)

@@ -80,7 +80,7 @@ def rows_of(index: Expr) -> Rows | None:
 
 
 def _repeated(e: Expr) -> int:
-    """The constant in all lanes; 0 for others."""
+    """The constant that all lanes hold; 0 for other expressions."""
     value = e.value if isinstance(e, Broadcast) else None
     return int(value.value) if isinstance(value, Const) else 0
 

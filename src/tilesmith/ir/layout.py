@@ -5,11 +5,12 @@ spaces:
 
 - `2`: the whole logical axis 2.
 - `0/32` and `0%32`: blocks of 32 of axis 0, and the position inside the block.  A split axis
-  appears once as each.
+  appears once in each form.
 - `2+1:1`: a whole axis with a *halo*: zeros at 1 position before and after, so that a consumer may
   read past the border.
-- `1:256`: a whole axis with a *span*: memory continues to 256 positions, which belong to other
-  tensors.  This describes a slice of a larger tensor, whose other elements are never touched.
+- `1:256`: a whole axis with a *span*: in memory the axis has 256 positions, and those past its
+  extent belong to other tensors.  This describes a slice of a larger tensor.  The other elements of
+  that tensor are never touched.
 
 `0 2 3 1` is NHWC seen from logical NCHW; `0/16 2 3 1 0%16` is a packed weight.  If a block size
 does not divide the extent, the last block is padded (with zeros in packed constants).

@@ -1,9 +1,9 @@
 """Loop kinds and buffer scopes of loop IR, each declared once.
 
-Verifier, parser, printer, schedule steps, loop passes and code generation ask for the properties
-below instead of listing names.  A new kind or scope is its name in the `Literal`, its row, and what
-the writer of a target emits for it.  The tables stand beside the intrinsics, since the text of
-expressions must not use the words of loops as names.
+Verifier, parser, printer, schedule steps, loop passes and code generation use the properties below
+instead of lists of names.  A new kind or scope needs its name in the `Literal`, its row, and code
+in the writer of each target.  The tables stand beside the intrinsics, since the text of expressions
+must not use the words of loops as names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class LoopKind:
     is_ordered: an iteration starts after the preceding one has ended.
     is_expanded: a pass replaces the loop by copies or lanes of its body before stage "final".  Its
         extent must be constant, and its variable becomes constants.
-    level: iterations are the blocks of a launch on a device, or the threads of a block.
+    level: "block" if iterations are the blocks of a launch on a device; "thread" if they are the
+        threads of a block.
     """
 
     name: ForKind
@@ -82,13 +83,13 @@ BOUND: dict[str, ForKind] = {k.name: k.name for k in LOOP_KINDS.values() if k.le
 
 BLOCKS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "block")
 THREADS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "thread")
-"""The indices of blocks, and of the threads of a block: x, y, z."""
+"""The loop kinds for the x, y and z indices of blocks, and of the threads of a block."""
 
 MOST_LANES = 1 << 12
 """Upper bound on the lanes of a vector: above any machine's, and small enough for LLVM."""
 
 WAVE_OPERATIONS = "add", "mul", "min", "max"
-"""The ways in which threads that exchange values combine them."""
+"""The operations by which threads of a wave combine the values that they exchange."""
 
 SCOPES: dict[str, BufferScope] = {scope.name: scope for scope in (
     BufferScope("param", is_allocated=False, is_sized=False, is_addressed=True),  # the caller's

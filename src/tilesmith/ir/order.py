@@ -1,4 +1,4 @@
-"""The order of the nodes of an acyclic graph of any nodes."""
+"""Post-order of the nodes of an acyclic graph, whatever their kind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 
 class Parent(Protocol):
-    """A node with others inside."""
+    """A node that has children."""
 
     @property
     def children(self) -> tuple[Any, ...]: ...

@@ -244,7 +244,9 @@ class ExprParser(TokenReader):
         return self.build(token, lambda: kind(**values))
 
     def kind_of(self, token: Token) -> tuple[type[Expr], list[str | Slot], dict[str, Any]]:
-        """The kind of node that a word begins, the items after it, and the fields in it."""
+        """The kind of node whose text begins with a word, the items after the word, and the fields
+        that the word contains.
+        """
         values: dict[str, Any] = {}
         word = token.text
         for begin in _BEGINNINGS:
@@ -333,7 +335,7 @@ _WORDS: dict[str, Callable[[ExprParser, str, dict[str, Any], str, Token], None]]
     "function": ExprParser.read_word, "intrinsic": ExprParser.read_intrinsic,
     "reduction": ExprParser.read_word, "type": ExprParser.read_type,
 }  # fmt: skip
-"""Readers of a field in the word with which a node begins."""
+"""Readers of a field that is a part of the first word of a node's text."""
 
 _ANY_WORD = ("function", "intrinsic")
 """Forms of words that are not all in `VOCABULARY`: the verifier checks them."""
@@ -355,7 +357,7 @@ class _Beginning(NamedTuple):
     """The word with which a kind of node begins, and the items after it.
 
     prefix: the word, or its first part.
-    slot: the field that is the rest of the word, if one is.
+    slot: the field that forms the rest of the word; None if no field does.
     """
 
     prefix: str

@@ -18,8 +18,8 @@ class Facts:
     """Facts that hold at one place; `ir.prove` derives others from them.
 
     bounds: numeric intervals of Vars and of other atoms.
-    symbolic: inclusive ends of a Var that are no plain numbers (None: the end is a number); they
-        may use Vars that were added earlier.
+    symbolic: the inclusive ends of a Var, each None if it is a number.  They may use Vars that were
+        added earlier.
     inequalities: affine sums that are >= 0 although `bounds` doesn't imply it.
     known: simplified conditions and their values.
     intervals, proofs: results of `ir.prove` under these facts.
@@ -36,7 +36,7 @@ class Facts:
         self.proofs: dict[object, bool] = {}
 
     def affine(self, e: Expr) -> Affine:
-        """The affine sum of a scalar i64 `e`.  Shared: do not change it."""
+        """The affine sum of a scalar i64 `e`.  The caller must not change it."""
         return affine_form(e)
 
 
@@ -46,7 +46,9 @@ _index: dict[Expr, bool] = {}
 
 
 def is_index(e: Expr) -> bool:
-    """True for index arithmetic, which can't overflow: i64 of Vars, literals and narrow values."""
+    """True for index arithmetic, which can't overflow: i64 operations on Vars, literals and values
+    of narrower types.
+    """
     known = _index.get(e)
     if known is not None:
         return known
@@ -382,7 +384,7 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
 
 
 def _inner_quotients(atom: Binary, terms: Mapping[Expr, int]) -> Iterator[tuple[Affine, int]]:
-    """`x // (c·d)` as quotients `y // c`, where another term is `y = x // d` up to a number."""
+    """`x // (c·d)` as quotients `y // c`, where another term is `y = x // d` up to a constant."""
     assert isinstance(atom.b, Const)
     for y in terms:
         if type(y) is not Binary or y.op != "floordiv" or type(y.b) is not Const or y is atom:
@@ -418,7 +420,7 @@ def _is_positive_divisor(e: Expr, facts: Facts) -> bool:
 
 
 def _is_exact(e: Expr, facts: Facts) -> bool:
-    """Whether `e` is its affine form as a mathematical sum: it does not wrap around."""
+    """Whether `e` does not wrap around, so that it equals its affine form as a mathematical sum."""
     return is_index(e) or sum_interval(affine_form(e), facts).fits(e.dtype)
 
 

@@ -1,4 +1,6 @@
-"""The sizes of an extent that only a run knows, and the forms in which a caller gives them."""
+"""The sizes of an extent that is known only at run time, and the forms in which a caller gives
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ Ranges: TypeAlias = Mapping[str, Range | Mapping[int, Range]]
 """Ranges of open dimensions by name (`{"batch": (1, 64)}`), or by axis (`{"x": {0: (1, 64)}}`)."""
 
 ExpectedSizes: TypeAlias = Mapping[str, int | Mapping[int, int] | Sequence[int]]
-"""Sizes for which decisions are made: by the dimension's name (`{"batch": 8}`), by an input's axes
+"""Sizes for which speed is optimised: by the dimension's name (`{"batch": 8}`), by an input's axes
 (`{"x": {0: 8}}`), or the shape of an input (`{"x": (8, 3, 224, 224)}`).
 """
 
@@ -26,7 +28,7 @@ class Sizes:
     """The sizes of a symbolic extent, at least `low` and at most `high`.
 
     low, high: the range; a run with another size is refused.
-    expected: the size for which decisions are made.  No answer depends on it.
+    expected: the size for which speed is optimised.  No result depends on it.
     """
 
     low: int

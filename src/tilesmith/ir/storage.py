@@ -50,7 +50,7 @@ class _Format:
     bias: bias of the exponent.
     overflow: the code, without sign, of numbers that are too large.
     nan: the code, without sign, of NaN; None if the type has none.
-    one_nan: whether the code of minus zero is NaN, and there is no infinity.
+    one_nan: whether the only NaN has the code of minus zero.  Then there is no infinity.
     """
 
     mantissa: int
@@ -113,7 +113,7 @@ def truncated(array: np.ndarray, to: DType) -> np.ndarray:
 
 
 def converted(e: Cast) -> Expr:
-    """The cast from or to a storage type, written without such a cast."""
+    """The cast from or to a storage type as arithmetic on its codes."""
     value = _decoded(e.a) if e.a.dtype.is_storage else e.a
     if not e.type.is_storage:
         return cast(value, e.type)

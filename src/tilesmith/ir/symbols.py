@@ -1,8 +1,8 @@
-"""Symbolic dimensions: extents that only a run knows.
+"""Symbolic dimensions: extents that are known only at run time.
 
 Such a dimension is an i64 expression over `Var`s with `sizes`.  A symbol is one of these Vars, such
-as the length of a sequence.  Correctness for all sizes is decided with the expressions.  Speed is
-decided with `expected`.
+as the length of a sequence.  Decisions about correctness use the expressions, so they hold for all
+sizes.  Decisions about speed use `expected`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def as_dim(extent: Expr | int) -> Dim:
 
 
 def expected(dim: Dim) -> int:
-    """The extent for which decisions are made.  No answer may depend on it."""
+    """The extent for which speed is optimised.  No result may depend on it."""
     if isinstance(dim, int):
         return dim
     sizes = {v: v.sizes.expected if v.sizes is not None else _EXPECTED for v in free_vars(dim)}
@@ -94,5 +94,5 @@ def expected(dim: Dim) -> int:
 
 
 def expected_size(dims: Iterable[Dim]) -> int:
-    """The number of elements for which decisions are made: the product of `dims`."""
+    """The number of elements for which speed is optimised: the product of the expected `dims`."""
     return math.prod(map(expected, dims))

@@ -24,7 +24,9 @@ SHARES = 8
 
 
 FUSING = {"x86_64": "fma", "wasm32": "relaxed-simd"}
-"""The feature with which a multiply-add is one instruction; elsewhere it always is."""
+"""The feature, by architecture, with which a multiply-add is one instruction.  On other
+architectures it always is one.
+"""
 HALF_CONVERTING = {"x86_64": "f16c", "wasm32": "fp16"}
 """The feature, by architecture, with which an instruction converts f16."""
 
@@ -39,7 +41,7 @@ class Target:
     vector_bits: SIMD width in bits.
     vector_registers: number of architectural vector registers.
     model: speed and resources of the CPU.
-    threads: number of threads that schedules are made for (see `for_threads`).
+    threads: number of threads for which schedules are made (see `for_threads`).
     backend: the kind of target (see `backend.BACKENDS`): "cpu" (LLVM), "c" (C text), "opencl",
         "cuda".
     device: the device; None for a CPU.
@@ -93,8 +95,8 @@ class Target:
         """This target with schedules for that many threads, rounded up to a power of two, at least
         2.
 
-        Numbers in between have the same schedules, and a program for one thread shares its kernels
-        with one for two.
+        So numbers in between have the same schedules, and programs for one and for two threads
+        share kernels.
 
         Raises UsageError unless threads are from 1 to 4096.
         """
@@ -121,8 +123,8 @@ class Target:
 
     @property
     def parallel_fmas(self) -> int:
-        """Fewest float32 multiply-adds that are worth sharing among threads; such small kernels do
-        not fill vectors wider than 8 lanes.
+        """Fewest float32 multiply-adds that are worth sharing among threads.  Kernels of this size
+        do not fill vectors wider than 8 lanes.
         """
         return self.model.parallel_cycles * self.model.fma_ports * 8
 
@@ -132,8 +134,8 @@ class Target:
         return self.model.parallel_bytes // 4
 
     def overflows(self, result_bytes: int) -> bool:
-        """True if no cache holds the beginning of a result at the end of writing it: it fills three
-        quarters of its threads' last-level caches (the C library's `memcpy` draws the same line).
+        """True if a result is too large to stay in cache until all of it is written: it fills three
+        quarters of its threads' last-level caches.  The C library's `memcpy` has the same limit.
         """
         caches = -(-self.threads // self.model.l3_cores)
         return 4 * result_bytes >= 3 * self.model.l3_bytes * caches
@@ -146,7 +148,7 @@ class Target:
     @property
     @lru_cache(maxsize=16)  # noqa: B019 - few targets in a process, and each kernel asks for this
     def text(self) -> str:
-        """Every field but the threads, equal in every process: part of cache keys."""
+        """The text of all fields except `threads` for cache keys, the same in every process."""
         plain = (f.name for f in fields(self) if f.name not in ("threads", "device"))
         shown = {name: getattr(self, name) for name in plain} | {
             "features": self.feature_string,

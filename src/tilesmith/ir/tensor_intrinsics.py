@@ -46,7 +46,7 @@ class Operand:
         return math.prod(self.shape)
 
     def strides(self) -> tuple[int, ...]:
-        """For each dimension, the distance of neighbours in elements."""
+        """For each dimension, the distance between neighbours in elements."""
         return tuple(math.prod(self.shape[n + 1 :]) for n in range(len(self.shape)))
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class KeepAlive:
     """Code that keeps a unit of the CPU from sleeping.
 
     emit: writes the code, given a `codegen.tensor_code.TensorCode`.
-    fmas: interval between two such codes: work of calls, in multiply-adds of full vectors.
+    fmas: the work of calls after which the code must run again, in multiply-adds of full vectors.
     """
 
     emit: Callable[..., None]
@@ -72,11 +72,11 @@ class AsyncCopies:
 
     sizes: bytes of a copy.  Both addresses are multiples of them.
     features: LLVM's names of the features that a target needs.
-    copy: writes a copy.  Arguments: both pointers, the first one to shared memory; the size in
-        bytes; and the number of bytes that are read, an i32; the other bytes become zeros.  None:
-        all are read.
+    copy: writes a copy.  Arguments: the pointer to shared memory; the other pointer; the size in
+        bytes; and the number of bytes to read, an i32 (the other bytes become zeros), or None to
+        read all.
     commit: ends the group of the copies since the last one.
-    wait: waits for all but the latest groups, given their number.
+    wait: waits for all groups except the latest ones.  Argument: the number of these.
     """
 
     sizes: tuple[int, ...]
@@ -104,19 +104,19 @@ class TensorIntrinsic:
         CPU's model that holds it (see `time`).
     first_fmas: the time of a call whose last operand has just been loaded; None: no more than
         `fmas`.
-    keep_alive: code that loops of calls must run now and then; None: no such code.
+    keep_alive: code that a loop of calls must run at intervals; None if there is none.
     load: loads an operand whose rows, along the first dimension, may have any distance.  Arguments:
         the code, the operand, a pointer and the distance in bytes; the result is the value for
         `emit`.  None for operands that are vectors.
-    registers: number of registers that hold such tiles; None: those for vectors.
+    registers: number of the registers for its tiles; None if vector registers hold the tiles.
     scratch: number of vector registers that the code needs beyond those of operands and result.
     threads: number of neighbouring threads that run a call together, each with an equal part of the
-        tiles: `emit` is given the parts of one of them.
+        tiles.  `emit` gets the parts of one thread.
     reads: for a call that several threads run, the loads of an operand whose rows are a given
-        number of bytes
-        apart: for each, the bytes that a thread loads, and the offset in bytes of each thread.
+        number of bytes apart.  For each load: the bytes that a thread loads, and the offset in
+        bytes of each thread.
     tolerance: relative error against the term computed with the result's type; 0 if there is none.
-        Strict accuracy refuses others.
+        Strict accuracy refuses intrinsics with a tolerance.
     digest: a hash that changes when the meaning of the code may have changed.
     """
 
@@ -297,8 +297,8 @@ def _all_unified(ps: Sequence[Expr], es: Sequence[Expr], found: Binding) -> Iter
 def assignments(
     intrinsic: TensorIntrinsic, loops: Sequence[tuple[int, bool]]
 ) -> Iterator[tuple[int, ...]]:
-    """The ways in which loops, given as (extent, whether reduced), are the axes of an intrinsic:
-    for each axis, the number of its loop.
+    """The ways to map the axes of an intrinsic to loops, each given as (extent, whether reduced).
+    A way lists the number of the loop of each axis.
     """
     wanted = list(zip(intrinsic.extents, intrinsic.is_reduced, strict=True))
     for order in permutations(range(len(loops))):

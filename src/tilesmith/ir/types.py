@@ -59,7 +59,7 @@ class TensorType:
 
     @property
     def is_empty(self) -> bool:
-        """True if it is known that there is no element."""
+        """True if a dimension is known to be 0."""
         return any(same_dim(d, 0) for d in self.shape)
 
     @property

@@ -9,5 +9,5 @@ bottom:
     compile with the records
     tuned against untuned, in turns     the better one is kept
 
-The room is not called `tune`, since `tilesmith.tune` is the function.
+The package is not called `tune`, since `tilesmith.tune` is the function.
 """

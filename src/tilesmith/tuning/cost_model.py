@@ -30,7 +30,7 @@ GRADES = 31
 SCATTER = 0.03
 """Relative scatter of measured times: smaller differences mean little."""
 FEW = 2
-"""Rows in a group that is too small to learn an order from."""
+"""Fewest rows of a group (a workload) from which an order can be learned."""
 
 _log = logger("tuning")
 
@@ -95,7 +95,9 @@ class Trees:
     }
     ROUNDS = 150
     FEATURES = 64
-    """Most features, those with the most gain; each additional one makes predictions slower."""
+    """Upper bound on the features of a model, since each one makes predictions slower.  Those with
+    the most gain are kept.
+    """
     SPREAD = 2.0
     """Largest score.  `LightGbmModel` starts from these scores: the larger their differences, the
     more trials it takes to reverse their order.
@@ -216,14 +218,18 @@ def grades(ratios: Array, groups: Array) -> Array:
 
 
 def _places(ratios: Array) -> Array:
-    """Expected fraction of the other times that are faster, for times that scatter by `SCATTER`."""
+    """For each time, the expected fraction of other times that are faster, if times scatter by
+    `SCATTER`.
+    """
     z = np.log(ratios) / SCATTER
     apart = np.clip(z[:, None] - z[None, :], -30, 30)
     return (1 / (1 + np.exp(-apart))).mean(axis=1)
 
 
 def _by_group(groups: Array) -> tuple[Array, list[int]]:
-    """Rows group by group, without groups too small to be ordered, and the groups' sizes."""
+    """The numbers of the rows, group by group, and the sizes of the groups.  Groups of fewer than
+    `FEW` rows are left out.
+    """
     names, counts = np.unique(groups, return_counts=True)
     kept = [(g, c) for g, c in zip(names, counts, strict=True) if c >= FEW]
     rows = [np.flatnonzero(groups == g) for g, _ in kept]
@@ -246,7 +252,8 @@ def default_model(names: Sequence[str], prior: int | None, seed: int = 0) -> Cos
     """The model in the package, corrected by trees that learn from the run.
 
     `names`: names of the features; `prior`: number of the column with the analytic model's score.
-    Without LightGBM it is the analytic model alone, and the log says how to get more.
+    Without LightGBM the analytic model is used alone, and a log message says how to install
+    LightGBM.
     """
     base: CostModel = Prior(prior)
     if not has_lightgbm():
@@ -264,11 +271,10 @@ def default_model(names: Sequence[str], prior: int | None, seed: int = 0) -> Cos
 
 
 class Learner:
-    """The knowledge that all searches of a run share: their trials, and the model that learns from
-    them.
+    """The trials of all searches of a run, and the cost model that learns from them.
 
-    On a query the model is fitted again after `REFIT` new trials, or after a tenth of the number of
-    all trials.  Raises UsageError if a model's answer violates `CostModel`.
+    A query fits the model again if enough trials are new: `REFIT`, or a tenth of all trials.
+    Raises UsageError if a model's answer violates `CostModel`.
     """
 
     REFIT = 4

@@ -214,14 +214,14 @@ class RayMeasurer(BaselineMeasurer):
         return [n for n in self._nodes.values() if n.about is not None and not n.busy]
 
     def _lose(self, node: _Node) -> None:
-        """Forget a station that disconnected; if its node is alive, it gets another."""
+        """Forget a station that disconnected.  If the node is alive, it gets another station."""
         self._losses[node.id] = self._losses.get(node.id, 0) + 1
         _log.warning("a node of the fleet went away: %s", node.about.name if node.about else "")
         self._nodes.pop(node.id, None)
         self._ray.kill(node.station)  # the worker may be alive but unreachable
 
     def _wait(self, refs: Sequence[Any]) -> list[Any]:
-        """The ones of `refs` that are done; waits briefly for at least one."""
+        """Those of `refs` that are done.  Waits briefly until at least one is."""
         waited = [*refs, *self._starting]
         done, _ = self._ray.wait(waited, num_returns=1, timeout=_POLL)
         if not done:

@@ -28,8 +28,8 @@ WORTH_SHARE = 5e-3
 """Fraction of the model's time below which choices about kernels are not tried."""
 
 FIRST = 6
-"""Number of workloads, those with the largest times, on which a value is tried first: if it helps
-none of them, it is not tried on the others.
+"""Number of workloads, those with the largest times, on which a value is tried first: if the value
+helps none of them, it is not tried on the others.
 """
 
 Choices = Mapping[str, Decisions]
@@ -46,9 +46,9 @@ def decide(
 ) -> tuple[Session, Compiled]:
     """The session with the best choices known, and the model compiled with them.
 
-    Measurements on record are not repeated.  Each trial's baseline is the model with the decisions
-    until then.  Values are tried as long as `left` (seconds) exceeds the time of one trial: at
-    first `takes`, then the longest so far.
+    Measurements on record are not repeated.  Each trial's baseline is the model with all decisions
+    made before.  Values are tried as long as `left` (seconds) exceeds the expected time of a trial.
+    This is `takes` at first, and then the longest trial so far.
     """
     inputs = random_inputs(plain.executable)
     made: dict[str, Decisions] = {}

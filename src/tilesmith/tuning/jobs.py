@@ -26,8 +26,8 @@ class Argument:
     dtype: element type by name.
     shape: logical extents.
     layout: the layout's text; None for row-major.
-    cold: bytes of copies of the argument that runs read in turn.  In the program, other data would
-        have evicted it from the caches before the next call.
+    cold: total bytes of the copies of the argument.  Runs read the copies in turn, since in the
+        program other data would evict the argument from the caches before the next call.
     """
 
     dtype: str
@@ -192,7 +192,7 @@ def save_arrays(
     inputs: Sequence[np.ndarray],
     references: Sequence[Sequence[np.ndarray]],
 ) -> None:
-    """Write logical inputs and reference outputs as bytes, a form for every element type."""
+    """Write logical inputs and reference outputs as bytes, which suits every element type."""
     named = {f"in.{i}": a for i, a in enumerate(inputs)}
     named |= {f"out{n}.{i}": a for n, r in enumerate(references) for i, a in enumerate(r)}
     raw = {k: np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8) for k, a in named.items()}

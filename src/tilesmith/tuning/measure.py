@@ -38,7 +38,9 @@ from .processors import shares
 _log = logger("tuning")
 
 LOCK_SECONDS, LOCK_POLL = 2.0, 2e-3
-"""Longest wait for the lock, and between attempts, in seconds; it is held for fractions of one."""
+"""Longest wait for the lock, and the wait between attempts, in seconds.  Measurements hold the lock
+for fractions of a second.
+"""
 BUILD_SECONDS = 30.0
 """Longest time that a candidate may take to build."""
 RUN_SECONDS = 10.0
@@ -74,7 +76,7 @@ class Task:
         results, the lowest and the highest ones follow (`driver.references`).
     bounds: for each output, the allowed error relative to its largest magnitude.
     seconds: time of the workload's kernels in the whole program before tuning.
-    family: the workload's relatives.
+    family: the properties by which similar workloads are found; None if none are looked up.
     slack: fraction of `seconds` that tuning may be expected to save.
     """
 
@@ -131,13 +133,15 @@ class BaselineMeasurer(ABC):
 
     @abstractmethod
     def _baseline_of(self, task: Task) -> Runnable | Trial:
-        """The analytic schedule of a task, built; a trial if that fails."""
+        """The built kernel of a task's analytic schedule; a failed trial if it can't be built."""
 
     @abstractmethod
     def _beside(
         self, baseline: Runnable, task: Task, candidates: Sequence[Candidate], plan: MeasurePlan
     ) -> Iterator[Trial]:
-        """The trials of `measure`, alternating with a schedule that runs."""
+        """The trials of `measure`, where candidates run alternately with `baseline`, which is
+        built.
+        """
 
 
 @dataclass
@@ -270,7 +274,8 @@ def incomparable(task: Task, candidates: Sequence[Candidate], baseline: Trial) -
 def machine_lock(
     path: Path | None = None, shared: bool = False, seconds: float = LOCK_SECONDS
 ) -> Iterator[None]:
-    """Hold the exclusive right to measure on this machine; the process's end releases it.
+    """Hold the exclusive right to measure on this machine.  The end of the process also releases
+    it.
 
     path: the lock; by default one for each user.
     shared: hold a shared right instead, for work that would disturb measurements.  Several
@@ -294,7 +299,7 @@ def machine_lock(
 
 
 def _taken(handle: int, shared: bool) -> bool:
-    """Whether the lock could be taken at once."""
+    """Take the lock if no wait is needed.  Returns whether it was taken."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

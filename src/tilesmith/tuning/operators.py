@@ -90,7 +90,9 @@ def export_op(
 
 
 def default_name(op: str) -> str:
-    """The name of the function of an operator; some operators have names of C functions."""
+    """The default name of an operator's function.  Operators outside `OPERATORS` get a suffix,
+    since C has functions with some of their names.
+    """
     return op if op in OPERATORS else f"{op}_op"
 
 

@@ -1,7 +1,7 @@
 """Two executables of one model, kernel by kernel.
 
-Where graphs differ kernels need not correspond: the times to compare are those of all kernels that
-compute the same nodes of the source model.
+If the executables' graphs differ, their kernels need not correspond.  So the times to compare are
+the sums over all kernels that compute the same nodes of the source model.
 """
 
 from __future__ import annotations

@@ -46,19 +46,20 @@ from .jobs import (
 TURN_SECONDS = 1e-3
 """Seconds of consecutive runs in a turn."""
 ROUNDS = (4, 24)
-"""Least and largest number of turns of each."""
+"""Least and largest number of turns of each kernel."""
 QUIET, DISTURBED = 3, 1.1
-"""Least number of turns that count, and the bound on a turn's baseline time, relative to the least
-one, for which it counts.
+"""Least number of turns that count.  A turn counts if its baseline time is at most `DISTURBED`
+times the least baseline time.
 """
 FLUSHED_RUNS = 3
-"""Most consecutive runs if the caches are flushed before each."""
+"""Upper bound on the runs in a turn if the caches are flushed before each run."""
 LATE = 5
-"""Multiple of the planned seconds after which one turn of each must suffice."""
+"""Multiple of the planned seconds after which measuring ends, even after one turn of each kernel.
+"""
 MAX_COPIES = 16
 """Upper bound on the copies of an argument that is to be cold."""
 KEPT_BYTES = 1 << 30
-"""Most bytes of packed arguments that are kept; others are packed again."""
+"""Upper bound on the bytes of packed arguments that are kept.  Other arguments are packed again."""
 
 
 class Arguments:
@@ -279,7 +280,8 @@ class Bench:
                 self._baseline = (key, contender(job.baseline, arguments, plan))
             baseline = self._baseline[1]
             ours, theirs = (self._timer(k, plan) for k in (candidate, baseline))
-            # Running it again for every candidate would take too long.
+            # A baseline that runs longer than the planned seconds is not run again for every
+            # candidate.
             if baseline.least > plan.seconds:
                 answer = in_turns(ours, lambda _: baseline.least, plan)
             else:

@@ -66,7 +66,7 @@ class Budget:
 
     @property
     def is_late(self) -> bool:
-        """Whether no time is left, whatever the trials."""
+        """Whether no time is left, regardless of the number of trials."""
         return self.elapsed >= self.seconds or self.interrupt.requested
 
     @property
@@ -190,7 +190,9 @@ def confirm(states: Sequence[Progress], measurer: Measurer, store: Store, budget
 
 
 def _contenders(state: Progress) -> list[Candidate]:
-    """The best candidates, until one that is confirmed is the best."""
+    """The candidates to measure again: the best unconfirmed ones; none if the best one is
+    confirmed.
+    """
     best = sorted(state.seen.values(), key=lambda t: t.ratio)[:CONTENDERS]
     if not best or best[0].decisions in state.confirmed:
         return []

@@ -39,7 +39,9 @@ SLACK = (0.1, 0.5)
 PROFILES = 4
 """Runs in which every kernel is timed."""
 RELATIVES = 4
-"""Workloads of a task's family, and candidates of other versions, that are tried first."""
+"""Upper bound on similar workloads (of a task's family) whose decisions are tried first, and on
+candidates recorded by other versions that are.
+"""
 WORTH_SHARE = 2e-3
 """Fraction of the model's time below which workloads are not tuned."""
 
@@ -119,7 +121,9 @@ def _task(
 
     def build(candidate: Candidate) -> bytes:
         options, target = session.options, session.target
-        if belongs_here(body, candidate):  # builders in other processes get its loops
+        if belongs_here(
+            body, candidate
+        ):  # builders in other processes can't make its loops, so they get them as text
             cfg = Config(candidate)
             func = group.lower(f"k_{key.workload}", cfg)
             return KernelJob(print_func(func), options, target, nest=True).to_bytes()
@@ -167,8 +171,8 @@ def _text(layout: Layout | None) -> str | None:
 def resume(state: Progress, records: Records) -> None:
     """Continue from the measurements of earlier runs.
 
-    Candidates that were faster with other versions of the schedules, and decisions of relatives,
-    are measured first.
+    Candidates that were faster with other versions of the schedules are measured first, and
+    decisions of similar workloads (of the task's family).
     """
     task = state.task
     if task.space.start == task.space.baseline:

@@ -75,9 +75,9 @@ def tune_template(
         outputs; it reads its decisions from `cfg` (a `Config`).
     choices: as in `tune`, by default 30 seconds; there is no report.
 
-    Every candidate's result is compared with that of the same expressions without a schedule.  The
-    best candidate is compared alternately with the template's default, and the faster is returned
-    (not for long runs, other machines or `flush`).  Raises UsageError, ScheduleError.
+    Every candidate's result is compared with that of the same expressions without a schedule.  At
+    the end the best candidate runs alternately with the template's default, and the faster is
+    returned (but not for long runs, other machines or `flush`).  Raises UsageError, ScheduleError.
     """
     choices.setdefault("seconds", SECONDS)
     session = Session.of(options, target=target, threads=threads)
@@ -199,22 +199,26 @@ def _tune(
 
 
 def _best(state: Progress, most: float) -> Trial | None:
-    """The best trial, of those measured for longer if any, if its ratio is at most `most`."""
+    """The best of the confirmed trials (of all trials if none is confirmed); None if its ratio is
+    above `most`.
+    """
     trials = [t for k, t in state.seen.items() if k in state.confirmed] or state.seen.values()
     best = min(trials, key=lambda t: t.ratio, default=None)
     return best if best is not None and best.ratio <= most and isfinite(best.ratio) else None
 
 
 def _is_short(trial: Trial) -> bool:
-    """Whether there is time for a check; the times of long runs scatter little."""
+    """Whether runs are short enough for a check.  Long runs need none, since their times scatter
+    little.
+    """
     return 2 * LEAST_ROUNDS * TURN_RUNS * trial.baseline <= CHECK_SECONDS
 
 
 def _checked(
     best: Trial, start: Decisions, task: Task, made: Callable[[Decisions], KernelFunction]
 ) -> Trial:
-    """`best` with its time relative to the default's, `start`, measured here alternately: the least
-    of many times is biased.
+    """`best` with its time measured again, alternately with that of the default, `start`.  The time
+    in the trial is biased, as the least of many.
 
     Both have run before, in another process.
     """
@@ -232,9 +236,8 @@ def _checked(
 
 
 def _refuted(state: Progress, best: Trial | None) -> list[Trial]:
-    """The trials that claim to be faster than the outcome of the search, which was measured for
-    longer.  They become unsettled, so that `apply_best` applies the schedule that the search
-    returned.
+    """The trials with better ratios than the search's outcome, whose ratio comes from longer
+    measurements.  They get the status "unsettled", so that `apply_best` applies the outcome.
     """
     outcome = min(1 - MARGIN, best.ratio if best is not None else 1.0)
     cause = "faster in a short measurement than what won the long ones"

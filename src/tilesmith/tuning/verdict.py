@@ -2,9 +2,9 @@
 
 A kernel that is fast by itself may be slow in the model: its inputs are elsewhere in the caches, or
 threads share the work in another way.  So both models are profiled alternately, and decisions whose
-kernels are slower in the model are dropped.  The others must make the whole faster; otherwise the
-least certain ones are dropped too.  Decisions that were not judged for lack of time remain unused,
-and open for the next run.
+kernels are slower in the model are dropped.  The other decisions must make the whole model faster;
+otherwise the least certain of them are dropped, too.  Decisions that were not judged for lack of
+time are not used, and the next run judges them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ for turns that fit into `CHECK_SECONDS`.
 """
 CHECK_SECONDS = 5.0
 TURN_SECONDS, TURN_RUNS = 0.12, 4
-"""Least seconds of a turn, and its runs if those take longer."""
+"""Least seconds and least runs of a turn; the longer of the two counts."""
 PROFILE_SECONDS = 1.5
 """Seconds of turns in which every kernel is timed."""
 NONE = Ratio(1.0, 1.0, 1.0, 0)
@@ -46,7 +46,7 @@ NONE = Ratio(1.0, 1.0, 1.0, 0)
 SLOWER = "the model as a whole was slower with it"
 SHARES = (1.02, 0.97, 0.9)
 """For each attempt, the ratio to the untuned time above which a decision is dropped.  The first
-allows for noise; the others look for the cause if the whole is slower nevertheless.
+ratio allows for noise.  The others serve to find the cause if the whole model is still slower.
 """
 
 
@@ -68,9 +68,9 @@ def better_of(
 
     Decisions that do not help are marked as worse.  Another attempt begins if as much time is left
     as the last one took.  Otherwise the decisions still in question are marked as unsettled: no
-    compilation uses them, and the next run begins with them.  (Decisions made for a relative are
-    marked as worse: nothing was measured for this workload.)  Decisions of relatives are fitted to
-    workloads as long as there is time beyond `needed` and `each`.
+    compilation uses them, and the next run begins with them.  (Decisions from a relative, a similar
+    workload, are marked as worse, since nothing was measured for this workload.) Decisions of
+    relatives are adapted to workloads as long as there is time beyond `needed` and `each`.
     """
     inputs = random_inputs(plain)
 
@@ -130,7 +130,7 @@ def _most_rounds(once: float) -> int:
 
 
 def _round_seconds(once: float) -> float:
-    """Seconds of a turn of both executables."""
+    """Seconds of a round: one turn of each executable."""
     return 2 * max(TURN_SECONDS, TURN_RUNS * once)
 
 
@@ -153,8 +153,8 @@ def slower(
 def _compiled(
     graph: Graph, session: Session, records: Records, may_fit: Callable[[Key, int], bool]
 ) -> tuple[Lookup, Compiled | None, dict[Key, frozenset[str]]]:
-    """The queries of the model to these records, the model compiled with the answers (None if they
-    decide nothing), and the source nodes of each decision.
+    """The queries of the model to these records, the model compiled with the answers, and the
+    source nodes of each decision.  The model is None if the answers contain no decisions.
     """
     chosen = dataclasses.replace(driver.lookup(records, session), unsettled=True, may_fit=may_fit)
     asked: dict[str, Question] = {}
@@ -200,7 +200,9 @@ def _speedup(
 
 
 def _set_aside(records: Records, keys: Iterable[Key]) -> None:
-    """Leave the remaining records of some workloads, also the next best ones, to another run."""
+    """Mark the records of some workloads as unsettled, also the next best ones, so that another run
+    judges them.
+    """
     trials = (
         t for key in keys for t in records.trials(key) if t.status == "ok" and t.ratio <= 1 - MARGIN
     )
@@ -210,6 +212,8 @@ def _set_aside(records: Records, keys: Iterable[Key]) -> None:
 def _mark(
     records: Records, chosen: Lookup, keys: Iterable[Key], status: Status, cause: str
 ) -> None:
-    """Mark the trials whose decisions some workloads used; relatives' trials keep their status."""
+    """Mark the trials whose decisions some workloads used.  A decision from a similar workload is
+    recorded as a new trial, so the original one keeps its status.
+    """
     used = ((key, chosen.used[key]) for key in keys)
     records.add(*(dataclasses.replace(t, key=key, status=status, cause=cause) for key, t in used))

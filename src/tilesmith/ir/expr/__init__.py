@@ -2,8 +2,8 @@
 
 Expressions are immutable and *interned*: building the same node twice gives the same object.  So
 equality is `is`, hashing is by identity, and analyses are cached by node.  A `Var` is the
-exception: each is its own, and its name is only a label.  An expression has a `dtype` and a number
-of `lanes` (1 for a scalar).
+exception: two Vars are always distinct, and a name is only a label.  An expression has a `dtype`
+and a number of `lanes` (1 for a scalar).
 
 Python's operators make nodes, `==` and `!=` too, and a node has no truth value.  `same` compares
 sequences of nodes, `types.same_dim` and `types.same_shape` extents.
@@ -15,11 +15,11 @@ Semantics:
 - Floats follow IEEE 754 in round-to-nearest, without traps.  A product that feeds a sum may be
   contracted into a fused multiply-add.  Nothing else is reassociated outside a declared reduction.
 - `min`/`max` on floats return NaN if an operand is NaN, and of two zeros either one (the
-  interpreter: the first).  Comparisons with NaN are false, except `ne`, which is true.
-- With strict accuracy, machine code has the interpreter's bits: every choice above is made as
-  there, except for the payload of a NaN.
-- `Select` evaluates only the chosen branch: a load in the other one does not happen (per lane for
-  vectors).
+  interpreter returns the first).  Comparisons with NaN are false, except `ne`, which is true.
+- With strict accuracy, machine code makes each choice above as the interpreter does.  So all bits
+  are equal, except for the payload of a NaN.
+- `Select` evaluates only the chosen branch: a load in the other branch does not happen (for
+  vectors, this holds per lane).
 - A `Load` with a `mask` reads only where the mask is true and gives 0 elsewhere.
 - `and_`/`or_` take bools and may evaluate both sides.  `Binary` `and`/`or`/`xor` are bitwise
   (logical on bools).

@@ -180,7 +180,8 @@ class Operators:
 class Expr(Operators, Typed, metaclass=Interned):
     """Base of all expressions.  Constructors don't fold constants: the simplifier does.
 
-    A kind declares the roles of its fields and is made by `node`.
+    A subclass (a kind of expression) declares the roles of its fields; the decorator `node`
+    completes it.
 
     syntax: its text; `ir.grammar` explains it, `ir.text` the forms.
     items: the literal text and slots of the syntax.
@@ -213,7 +214,7 @@ class Expr(Operators, Typed, metaclass=Interned):
         raise NotImplementedError
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        """The same node over other children (as many, in the order of `children`)."""
+        """The same node with other children, as many as `children` and in the same order."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -233,7 +234,7 @@ class Var(Expr):
     name: label for people.
     type: element type.
     size: lanes.
-    sizes: for an extent that only a run knows: its range.
+    sizes: the range of an extent that is known only at run time; else None.
     """
 
     syntax = "{:name}"
@@ -437,7 +438,9 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
 
 
 def pair(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
-    """Both as expressions, a number with the dtype of the other, a scalar with its lanes."""
+    """Both operands as expressions.  A Python number takes the dtype of the other operand, and a
+    scalar takes its lanes.
+    """
     if isinstance(a, Expr) and isinstance(b, Expr):
         ea, eb = a, b
     elif isinstance(a, Operators):
@@ -484,7 +487,7 @@ def compare(op: str, a: ExprLike, b: ExprLike) -> Expr:
 
 
 def cast(a: ExprLike, dtype: DType | str) -> Expr:
-    """`a` converted to `dtype`; `a` itself if it has it already."""
+    """`a` converted to `dtype`; `a` itself if it already has this type."""
     e = as_expr(a)
     if not isinstance(dtype, DType):
         dtype = to_dtype(dtype)
@@ -501,9 +504,9 @@ _SMALL_POWERS = (0, 1, 2, 3, -1)
 def power(x: ExprLike, y: ExprLike) -> Expr:
     """`x` to the power `y`.
 
-    Constant exponents become products where that is exact: all that are not negative for integers,
-    and 0, 1, 2 and -1 for floats.  The exponent 3 of floats gives `x * x * x`, which rounds twice.
-    Raises ExpressionError for integers with an exponent that is negative or no constant.
+    Nonnegative constant exponents of integers become products.  Exponents 0, 1, 2 and -1 of floats
+    become at most one operation; 3 becomes `x * x * x`, which rounds twice.     Raises
+    ExpressionError for integers if the exponent is negative or not constant.
     """
     base, exponent = pair(x, y)
     literal = exponent.value if isinstance(exponent, Broadcast) else exponent

@@ -20,8 +20,9 @@ T = TypeVar("T", bound=type)
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def node(kind: T) -> T:
-    """The class as a kind of expression: frozen, with slots, compared by identity, with `children`,
-    `with_children` and `_key` from its fields, and `items` from its `syntax`.
+    """Decorator that makes a class a kind of expression.  The class becomes frozen, with slots, and
+    is compared by identity.  `children`, `with_children` and `_key` are made from its fields, and
+    `items` from its `syntax`.
     """
     make: Any = dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
     made: Any = make(kind)
@@ -52,12 +53,12 @@ def _inside(declared: tuple[NodeField, ...]) -> list[NodeField]:
 
 
 def _function(source: str, **names: Any) -> Callable[..., Any]:
-    """A function from its source, which names fields only."""
+    """The function with this source, in which the only text from outside is names of fields."""
     return eval(source, names)
 
 
 def _tuple(inside: list[NodeField]) -> str:
-    """The children, in the order of the fields."""
+    """Source of the tuple of a node's children, in the order of the fields."""
     for n, f in reversed(list(enumerate(inside))):
         if f.is_optional:
             without = _tuple(inside[:n] + inside[n + 1 :])
@@ -71,7 +72,7 @@ def _tuple(inside: list[NodeField]) -> str:
 
 
 def _rebuilt(declared: tuple[NodeField, ...]) -> str:
-    """The node over other children."""
+    """Source of the expression that makes the node with other children."""
     inside = _inside(declared)
     values = {f.name: f"node.{f.name}" for f in declared}
     taken: list[str] = []
@@ -89,8 +90,8 @@ def _rebuilt(declared: tuple[NodeField, ...]) -> str:
 
 
 def _key_of(kind: type, declared: tuple[NodeField, ...]) -> Callable[..., Any]:
-    """The function for the key of a node's values.  References are in it by id, since their `==`
-    need not be equality; the node keeps the objects alive.
+    """The function that computes the key of a node from its values.  The key holds the ids of
+    references, since their `==` need not mean equality.  The node keeps the objects alive.
     """
     defaults = {f"_{f.name}": f.default for f in fields(kind) if f.default is not MISSING}
     refers = [f for f in declared if f.role is Role.REFERENCE]

@@ -1,4 +1,4 @@
-"""Interning: the same node is one object, which is freed when nobody uses it."""
+"""Interning: equal nodes are one object, which is freed when nobody uses it."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class Interned(type):
 
 
 class Typed:
-    """Properties that are derived once per node; a chain of thousands of nodes must not be walked
-    each time.
+    """Properties that are derived once per node, so that a chain of thousands of nodes is not
+    walked each time.
 
     `known_symbols` is the result of `symbols`, None before the first call.
     """

@@ -37,7 +37,7 @@ class Select(Expr):
     """A choice; only the chosen branch is evaluated.
 
     cond: the condition.
-    if_true: the value where it holds.
+    if_true: the value where the condition holds.
     if_false: the value elsewhere.
     """
 
@@ -62,11 +62,13 @@ class Select(Expr):
 
 @node
 class Load(Expr):
-    """Read `buffer[indices]`.  After vectorising, an index may be a vector; then so is the result.
+    """Read `buffer[indices]`.  After vectorising, an index may be a vector; then the result is a
+    vector, too.
 
     buffer: the memory.
     indices: one per dimension.
-    mask: bool, as many lanes; where it is false nothing is read and the value is 0.
+    mask: a bool with as many lanes as the result.  Where it is false, nothing is read and the value
+        is 0.
     """
 
     syntax = "{buffer:name}{indices:access}"

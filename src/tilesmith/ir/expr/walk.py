@@ -51,9 +51,10 @@ def reached(
     inside: Callable[[Expr], Iterable[Expr]] = attrgetter("children"),
     seen: set[Expr] | None = None,
 ) -> Iterator[Expr]:
-    """The nodes that `roots` lead to, each once, before the nodes that `inside` gives for it.
+    """All nodes that can be reached from `roots` through `inside`, each once.  A node comes before
+    those that are reached only through it.
 
-    seen: nodes to leave out; those that are reached are added.
+    seen: nodes to leave out; each reached node is added.
     """
     known = set[Expr]() if seen is None else seen
     waiting = [*roots]
@@ -66,8 +67,8 @@ def reached(
 
 
 def count_uses(roots: Iterable[Expr], uses: dict[Expr, int]) -> None:
-    """Add the numbers of uses of `roots` and the nodes below them.  Nodes below one that is already
-    in `uses` are not counted again.
+    """Add the numbers of uses of `roots` and the nodes below them.  Nodes below a node that is
+    already in `uses` are not counted again.
     """
     seen = set(uses)
     for root in roots:
@@ -101,7 +102,7 @@ def symbols(root: Expr) -> frozenset[Var | BufferLike]:
 
 
 def _symbols_over(node: Expr) -> frozenset[Var | BufferLike]:
-    """The symbols of a node whose children have theirs."""
+    """The symbols of a node from the symbols of its children, which are known."""
     if node.binders:
         return _symbols_around(node)
     union = _NONE
@@ -143,7 +144,7 @@ def reads_memory(root: Expr) -> bool:
 
 
 def rebuilt(node: Expr, done: Mapping[Expr, Expr]) -> Expr:
-    """`node` over its rewritten children; the same object if none changed."""
+    """`node` with its rewritten children; the same object if none changed."""
     children = node.children
     new = tuple([done[c] for c in children])
     for a, b in zip(new, children):

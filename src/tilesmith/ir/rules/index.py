@@ -23,15 +23,16 @@ def sums(e: Expr, ctx: Context) -> Expr:
 
 
 def joined(form: Affine, ctx: Context) -> Affine:
-    """The sum with its related terms combined."""
+    """The sum after `_rejoin` and `_distribute`, which combine its terms."""
     if any(type(a) is Binary for a in form[0]) and (len(form[0]) > 1 or form[1]):
         return _distribute(_rejoin(form, ctx), ctx)
     return form
 
 
 def _rejoin(form: Affine, ctx: Context) -> Affine:
-    """`(x // c) * c + x % c -> x`, also where `x % c` has lost an inner remainder of `x`, and `((x
-    // c) % d) * c + x % c -> x % (c * d)`; at any scale, which may be symbolic.
+    """`(x // c) * c + x % c -> x`, also if simplification removed a remainder inside `x` from `x %
+    c` only, and `((x // c) % d) * c + x % c -> x % (c * d)`.  Both terms may have a common factor,
+    which may be symbolic.
     """
     changed = True
     while changed:
@@ -47,7 +48,7 @@ def _rejoin(form: Affine, ctx: Context) -> Affine:
             x, c = atom.a, atom.b
             if type(c) is not Const:
                 quotient = Binary("floordiv", x, c)
-                # a sum as divisor may be distributed over several terms
+                # if the divisor is a sum, the product may be distributed over several terms
                 partner = _spread(quotient, affine_form(c))
                 rest = combined(form, partner, -k)
                 if any(a in rest[0] for a in partner[0]):
@@ -126,7 +127,7 @@ def _swap(form: Affine, gone: tuple[Expr, ...], by: Affine) -> Affine:
 
 
 def _distribute(form: Affine, ctx: Context) -> Affine:
-    """`min(a, b) - a -> min(0, b - a)`, where that cancels an operand up to a constant."""
+    """`min(a, b) - a -> min(0, b - a)`, if an operand then becomes a constant."""
     for atom, k in form[0].items():
         if type(atom) is not Binary or atom.op not in ("min", "max") or abs(k) != 1:
             continue
@@ -140,7 +141,7 @@ def _distribute(form: Affine, ctx: Context) -> Affine:
 
 
 def block(values: Interval, size: int) -> int | None:
-    """The q with `size * q <= v < size * (q + 1)` for all values, if there is one."""
+    """The q with `size * q <= v < size * (q + 1)` for all values; None if there is none."""
     if values.lo is None or values.hi is None or values.lo // size != values.hi // size:
         return None
     return values.lo // size

@@ -129,7 +129,7 @@ def inequality(form: Affine, ctx: Context) -> Expr | None:
 
 
 def _canonical_le(terms: dict[Expr, int], k: int, ctx: Context) -> Expr | None:
-    """`sum(terms) + k >= 0` with only positive coefficients on either side."""
+    """`sum(terms) + k >= 0` as a comparison whose two sides have only positive coefficients."""
     more = {a: c for a, c in terms.items() if c > 0}
     less = {a: -c for a, c in terms.items() if c < 0}
     if not less:
@@ -141,7 +141,7 @@ def _canonical_le(terms: dict[Expr, int], k: int, ctx: Context) -> Expr | None:
 
 
 def _sides(op: str, left: Affine, right: Affine, ctx: Context) -> Expr | None:
-    """The comparison, unless a side may overflow."""
+    """The comparison of two sums; None if a side may overflow."""
     if not (ctx.is_exact(left) and ctx.is_exact(right)):
         return None
     return Compare(op, from_affine(*left), from_affine(*right))
@@ -297,7 +297,9 @@ def connective(e: Binary, ctx: Context) -> Expr:
 
 
 def _merge_inequalities(op: str, parts: list[Expr], ctx: Context) -> list[Expr] | None:
-    """Keep the strictest (`and`) or loosest (`or`) of inequalities over a sum; None if decided."""
+    """Keep the strictest (`and`) or loosest (`or`) of inequalities over a sum; None if they decide
+    the result of `op`.
+    """
     best: dict[frozenset[tuple[Expr, int]], tuple[int, Expr]] = {}
     dropped: set[Expr] = set()
     for p in parts:

@@ -31,7 +31,9 @@ from ..interval import Interval
 from .lanes import is_value, spread, uniform
 
 _NEUTRAL_RIGHT: dict[str, float] = {"add": -0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}
-"""The neutral right operands of floats, bit by bit; not +0.0: -0.0 + 0.0 is 0.0."""
+"""The right operands that keep every bit of a float.  For `add` it is -0.0, since -0.0 + 0.0 is
+0.0.
+"""
 
 _INT_NEUTRAL_RIGHT = {
     "add": 0, "sub": 0, "mul": 1, "floordiv": 1, "truncdiv": 1,

@@ -28,7 +28,7 @@ def _binary(op: str, a: Number, b: Number) -> Expr:
 
 
 def _alike(a: Number, b: Number) -> tuple[Expr, Expr]:
-    """Both as expressions; as floats if one of them is a float."""
+    """Both numbers as expressions; both become floats if one is a float."""
     ea = a if isinstance(a, Expr) else const(a, f64 if isinstance(a, float) else None)
     eb = b if isinstance(b, Expr) else const(b, f64 if isinstance(b, float) else None)
     if ea.dtype is not eb.dtype:
@@ -152,8 +152,8 @@ def _fold(
 
 
 def number(value: int | Expr, known: dict[Expr, Number] | None = None) -> Number:
-    """A dimension of te (sums, products and quotients) in the form of this module; for a traced
-    number its expression.
+    """A dimension of te (sums, products and quotients) as a number of this module.  A traced number
+    becomes its expression.
 
     known: values of variables.
     """

@@ -38,10 +38,10 @@ ANYWHERE = 1 << 40
 
 
 def known_width(width: Number, n: Number) -> Number:
-    """The width of a block of neighbours, if lowering can prove which rows of `n` contain it; else
-    `ANYWHERE`.
+    """The width of a block of neighbours, if lowering can prove which rows of length `n` contain
+    the block; else `ANYWHERE`.
 
-    It can if rows are whole numbers of blocks, or blocks whole numbers of rows.
+    Lowering can if a row is a whole number of blocks, or a block a whole number of rows.
     """
     rest = sym.sub(n, sym.mul(sym.floor_div(n, width), width))
     over = sym.sub(width, sym.mul(sym.floor_div(width, n), n))
@@ -167,8 +167,8 @@ def digits_of(
     roots: Mapping[Expr, str],
     terms: Mapping[Expr, int],
 ) -> dict[str, list[Expr]]:
-    """The fused axes that an index contains, times a factor.  Each comes with the terms that
-    compose its number, the innermost part first.
+    """The fused axes whose number is a part of an index, possibly times a factor.  For each axis,
+    the terms of the index that compose its number, the innermost first.
 
     For example, `14 * row + column` is the number of the axis made by `fuse(row, column)`.
 
@@ -191,7 +191,9 @@ def _in_place(
     axes: Mapping[str | None, Expr],
     terms: Mapping[Expr, int],
 ) -> list[Expr]:
-    """The terms of all parts; empty if one is missing or has another coefficient."""
+    """The terms for all parts of a fused axis; empty if a part has no term, or a term with a
+    coefficient that does not compose the axis.
+    """
     composed: list[Expr] = []
     place = 0
     for part in reversed(rel.parts):
@@ -208,7 +210,7 @@ def _in_place(
 def _axis(
     stage: StageState, extents: Mapping[str, Number], roots: Mapping[Expr, str], atom: Expr
 ) -> str | None:
-    """The axis whose number an atom is: a root, or the outer axis of its split."""
+    """The axis whose number an atom equals: a root, or the outer axis of a root's split."""
     if isinstance(atom, Var):
         return roots.get(atom)
     if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):

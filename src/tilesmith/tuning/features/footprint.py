@@ -90,7 +90,7 @@ class SymbolicFootprints:
         return moved
 
     def kept(self, s: Statement, cache: int) -> Number:
-        """Iterations, around a point of the statement, of loops with cached working sets."""
+        """Number of iterations of the innermost loops whose working sets all fit into the cache."""
         trips: Number = 1
         for loop in s.path:
             fits = sym.is_most(self.working_set(loop), cache)
@@ -117,9 +117,10 @@ def not_one(n: Number) -> sym.Truth:
 def _lines(spans: list[Span], shape: tuple[Number, ...], size: int) -> Number:
     """Bytes of the cache lines that a box of elements of an array touches.
 
-    It is at most one line per element.  It is also bounded, for any number of inner dimensions, by
-    the lines from the first to the last element along these, once per index of the outer
-    dimensions: short or completely touched rows share lines with their neighbours.
+    The result is the least of several upper bounds.  The first is one line per element.  For each
+    number of inner dimensions, another bound is the lines from the first to the last element along
+    them, times the number of indices of the outer dimensions.  It is smaller where neighbouring
+    rows share lines, since rows are short or completely touched.
     """
     outer = [sym.product(s.distinct for s in spans[:d]) for d in range(len(spans) + 1)]
     lines = outer[-1]

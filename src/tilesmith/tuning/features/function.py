@@ -6,7 +6,7 @@ made once with a symbol for each, and its features become one function of all of
 
 A schedule function that tests the number of a knob (`if rows > 4`) can't run with symbols.  It
 fails, or its features differ from the features of the same schedule with numbers.  This is checked
-for every structure.  Then it runs with numbers that record the questions about them
+for every structure.  Then it runs with numbers that record how they are compared
 (`search_space.paths`), once for all candidates that give the same answers.  Schedules that differ
 only in numbers share one function of these (`skeleton`).  A function that can't be traced in this
 way either is run for each candidate.  The formulas are the same.
@@ -54,8 +54,8 @@ class Trace(Config):
     """A config that records which knobs are structural and which numeric.
 
     symbolic: whether numeric knobs are symbols.
-    asked: structural knobs with their default and value.
-    columns: numeric knobs with their variables.
+    asked: the structural knobs that the schedule asked for, each with its default and value.
+    columns: the numeric knobs, each with its variable.
     """
 
     symbolic: bool = True

@@ -51,8 +51,8 @@ class SymbolicLoop:
     extent: iterations as scheduled.
     kind: kind of the loop.
     is_reduce: whether the axis is reduced.
-    trips: number of iterations; the last counts only as far as it is inside.
-    rest: the part of the last iteration that is inside; 0 if all are whole.
+    trips: number of iterations.  The last one counts as the fraction of it inside the tensor.
+    rest: the fraction of the last iteration inside the tensor; 0 if all iterations are whole.
     lanes: elements per iteration of an axis along vectors; 0 for other axes.
     """
 
@@ -72,8 +72,8 @@ class SymbolicAccess:
 
     tensor: (stage, value number).
     bytes: bytes of an element.
-    indices: indices of the first one.
-    offsets: the constants, per dimension.
+    indices: indices of the first access.
+    offsets: for each dimension, the constants by which the indices of the accesses differ.
     write: whether it is a write.
     in_registers: whether the value is in registers.
     """
@@ -93,7 +93,7 @@ class Statement:
     stage: the stage.
     body: its expressions.
     path: all loops around it, outermost first.
-    own: number of the first loop of the path that is its own.
+    own: position in `path` of the first loop of the stage itself.
     accesses: its reads and writes.
     """
 
@@ -243,8 +243,8 @@ class SymbolicNest:
     ) -> list[tuple[Span, int]]:
         """Spans of the terms of an index, with coefficients.
 
-        Axes that are fused into one and compose its number again are one term: 18 iterations over
-        rows of 14 touch 18 elements, not 28.
+        If terms compose the number of a fused axis, they become one term for this axis.  So 18
+        iterations over rows of 14 touch 18 elements, not 28.
         """
         left = dict(terms)
         spans: list[tuple[Span, int]] = []
@@ -402,7 +402,7 @@ class SymbolicNest:
 
 
 def _all(span: Span, places: Sequence[int]) -> Span:
-    """The span of an index together with its copies at other offsets, in order."""
+    """The span that an index covers at several offsets, which are in ascending order."""
     width = sym.add(span.width, places[-1] - places[0])
     return Span(width, sym.minimum(sym.mul(span.distinct, len(places)), width))
 

@@ -146,7 +146,7 @@ def _operands(e: Expr) -> tuple[Callable[..., Any], tuple[Expr, ...]]:
 
 
 def _rounded_up(e: Binary) -> Expr | None:
-    """`n` of `(n + (d - 1)) // d`."""
+    """The `n` of an expression `(n + (d - 1)) // d`; None for other expressions."""
     a, d = e.a, e.b
     if isinstance(a, Binary) and a.op == "add":
         more = a.b

@@ -57,7 +57,7 @@ class Column:
 
 @dataclass(slots=True, eq=False)
 class Way:
-    """The end of a path.
+    """A path of a schedule function, and the state to which it leads.
 
     path: the path.
     state: the state of its schedule.
@@ -131,8 +131,8 @@ class Skeletons:
     def parts(
         self, candidates: Sequence[Candidate]
     ) -> Iterator[tuple[np.ndarray, ArrayProgram | None, np.ndarray]]:
-        """Candidates in parts: numbers [n], program, input [n, K]; no program for few
-        candidates.
+        """The candidates in parts with one program each: their numbers [n], the program and its
+        input [n, K].  The program is None for a part with few candidates.
         """
         for skeleton, (rows, sizes, state) in self._by_skeleton(candidates).items():
             families = self._families.setdefault(skeleton, [])

@@ -47,9 +47,9 @@ STATEMENT = (
 """Names of the features of a statement."""
 
 PEELED = 0.5
-"""Fraction of the time of the peeled part that is spent nevertheless."""
+"""Fraction of an iteration's time that even the shortest partial iteration takes."""
 MASKED = 1.5
-"""Relative time of vectors of which only some lanes are used."""
+"""Time of a vector with unused lanes, relative to a full vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def _access_features(
 
 
 def _copied(path: tuple[SymbolicLoop, ...]) -> int:
-    """Number of the first of the innermost loops that are all unrolled or vectorised."""
+    """Position in `path` from which on all loops are unrolled or vectorised."""
     n = len(path)
     while n and LOOP_KINDS[path[n - 1].kind].is_expanded:
         n -= 1
@@ -281,7 +281,7 @@ def _stride(nest: SymbolicNest, s: Statement, a: SymbolicAccess, loop: SymbolicL
 def _lane_steps(
     nest: SymbolicNest, s: Statement, a: SymbolicAccess, inside: tuple[SymbolicLoop, ...]
 ) -> list[Number]:
-    """Distances that an access's indices move from lane to lane, the last dimension last."""
+    """For each dimension, the distance that an access's index moves from lane to lane."""
     lanes = [x for x in inside if x.kind == "vectorized" and x.stage == s.stage.name]
     return nest.steps(s, a, lanes[-1].axis) if lanes else []
 
@@ -308,7 +308,9 @@ def _vector_lines(
     inside: tuple[SymbolicLoop, ...],
     width: int,
 ) -> Number:
-    """Cache lines of a vector of `width` bytes: 2 if as wide as a line, with unaligned rows."""
+    """Cache lines that a vector of `width` bytes touches.  It is 2 for a contiguous vector wider
+    than half a line, if rows are not whole lines; else 1.
+    """
     steps = _lane_steps(nest, s, a, inside)
     if not steps:
         return 1
@@ -351,7 +353,7 @@ def _static_size(nest: SymbolicNest, a: SymbolicAccess) -> float:
 
 
 def nominal(extents: Iterable[Dim]) -> float:
-    """The product of extents with 2 for each knob, so that knobs' values don't change the order."""
+    """The product of extents, with 2 for each knob: an order that doesn't depend on knobs' values."""
     result = 1.0
     for n in map(expression, extents):
         known: dict[Expr, Number] = {} if isinstance(n, int) else dict.fromkeys(free_vars(n), 2)
@@ -369,7 +371,7 @@ def _waiting(path: tuple[SymbolicLoop, ...], copied: int, target: Target) -> Num
 
 
 def _entries(path: tuple[SymbolicLoop, ...], copied: int) -> Number:
-    """Number of entries into the loops that remain loops."""
+    """Number of entries into the loops of `path` before position `copied`."""
     entries: list[Number] = []
     outside: Number = 1
     for loop in path[:copied]:

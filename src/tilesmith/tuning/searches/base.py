@@ -1,6 +1,7 @@
 """The interface of searches: propose candidates, observe their costs.
 
-All are deterministic for a seed and the observed costs.  None proposes a candidate twice.
+All searches are deterministic for a seed and the observed costs.  None of them proposes a candidate
+twice.
 """
 
 from __future__ import annotations

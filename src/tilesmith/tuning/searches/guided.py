@@ -1,8 +1,8 @@
 """A search by a cost model: many candidates are scored for each one that is measured.
 
 The pool of candidates evolves: neighbours of the best measured one, and offspring of those with the
-best scores.  The candidates with the best scores are measured.  Sometimes a random one is, so that
-the model's data are not limited to its own choices.
+best scores.  The candidates with the best scores are measured.  Sometimes a random candidate is
+measured, so that the model's data are not limited to its own choices.
 """
 
 from __future__ import annotations

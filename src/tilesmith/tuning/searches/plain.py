@@ -46,12 +46,12 @@ class Coordinate(Search):
     """From each start of the space, one knob at a time; at a local optimum, a jump to a candidate
     nearby.
 
-    The descent that is ahead gets every second turn, and all of them once the others have used
-    theirs without success.
+    The descent with the least cost is ahead.  It gets every second turn, and all turns once each
+    other descent has used `PATIENCE` turns or has no new candidate.
     """
 
     PATIENCE = 24
-    """Turns of a descent that is not ahead."""
+    """Number of turns that a descent gets while another one is ahead."""
 
     def __init__(self, space: Space, seed: int = 0) -> None:
         super().__init__(space, seed)
@@ -114,7 +114,9 @@ class Evolution(Search):
 
 
 class Annealing(Search):
-    """A walk that takes every step down and, the lower the temperature the fewer, steps up."""
+    """A walk that takes every step to a lower cost.  The lower the temperature, the fewer steps to
+    a higher cost it takes.
+    """
 
     HEAT, COOLING = 0.2, 0.96
 

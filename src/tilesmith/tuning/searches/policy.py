@@ -36,7 +36,7 @@ FAR = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Move:
-    """A knob set to an option, `step` options further."""
+    """A move of one knob by `step` options, and the candidate that results."""
 
     knob: str
     candidate: Candidate
@@ -58,7 +58,7 @@ class _Choice:
 
 @dataclass(eq=False)
 class _Memory:
-    """The average effect of turning a knob up or down so far, and the number of times."""
+    """The average effect so far of moves of a knob up or down, and the number of these moves."""
 
     gain: float = 0.0
     count: int = 0
