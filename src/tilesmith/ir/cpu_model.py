@@ -111,7 +111,7 @@ class CpuModel:
 
     @property
     def parallel_cycles(self) -> int:
-        """Fewest cycles for which a second thread pays: it saves half, but costs a fork and join."""
+        """Fewest cycles for which a second thread pays: it saves half and costs a fork and join."""
         return 2 * self.fork_join_cycles
 
     @property

@@ -19,8 +19,7 @@ BINARY_OPS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("and", "or", "xor"), _BITS),
     **dict.fromkeys(("shl", "shr"), ("int", "uint")),
 }
-"""Like `UNARY_OPS`, for two operands.  Both have the dtype and the number of lanes of the result.
-"""
+"""Like `UNARY_OPS`, for two operands.  Both have the dtype and number of lanes of the result."""
 
 INFIX: dict[str, tuple[str, int]] = {
     "or": ("|", 5), "xor": ("^", 6), "and": ("&", 7), "shl": ("<<", 8), "shr": (">>", 8),

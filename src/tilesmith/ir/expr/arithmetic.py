@@ -505,7 +505,7 @@ def power(x: ExprLike, y: ExprLike) -> Expr:
     """`x` to the power `y`.
 
     Nonnegative constant exponents of integers become products.  Exponents 0, 1, 2 and -1 of floats
-    become at most one operation; 3 becomes `x * x * x`, which rounds twice.     Raises
+    become at most one operation; 3 becomes `x * x * x`, which rounds twice.  Raises
     ExpressionError for integers if the exponent is negative or not constant.
     """
     base, exponent = pair(x, y)

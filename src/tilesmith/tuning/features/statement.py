@@ -353,7 +353,7 @@ def _static_size(nest: SymbolicNest, a: SymbolicAccess) -> float:
 
 
 def nominal(extents: Iterable[Dim]) -> float:
-    """The product of extents, with 2 for each knob: an order that doesn't depend on knobs' values."""
+    """The product of extents, with 2 for each knob, so that knobs' values don't change an order."""
     result = 1.0
     for n in map(expression, extents):
         known: dict[Expr, Number] = {} if isinstance(n, int) else dict.fromkeys(free_vars(n), 2)
