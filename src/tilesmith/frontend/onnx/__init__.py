@@ -1,6 +1,6 @@
 """The ONNX frontend.
 
-Importing this package registers every operator; it does not import `onnx`, which happens when a
+Importing this package registers every operator.  The `onnx` package is imported later, when a
 model is read.
 """
 

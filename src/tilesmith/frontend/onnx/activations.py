@@ -27,7 +27,7 @@ _WITH_ALPHA: tuple[tuple[str, int, Callable[[float], Op], float], ...] = (
     ("ThresholdedRelu", 10, act.ThresholdedRelu, 1.0),
     ("Elu", 1, act.Elu, 1.0),
 )
-"""Operator, first opset, ours, and the default of attribute alpha."""
+"""ONNX operator, first opset, our operator, and the default of attribute alpha."""
 
 
 def _with_alpha(n: OnnxNode, make: Callable[[float], Op], default: float) -> Result:
@@ -65,7 +65,7 @@ def hard_sigmoid(n: OnnxNode) -> Result:
 @onnx_op("Shrink", since=9)
 def shrink(n: OnnxNode) -> Result:
     x, op = n.input(0), act.Shrink(n.attr_float("bias", 0.0), n.attr_float("lambd", 0.5))
-    # The bias may be a fraction, so the difference is truncated and not the bias.
+    # The bias may be a fraction, so the result is truncated and not the bias.
     if x.dtype.is_int:
         return n.add(op, x.cast(f64)).cast(x.dtype)
     return n.add(op, x)

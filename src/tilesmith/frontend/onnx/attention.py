@@ -22,7 +22,7 @@ from tilesmith.ops import matmul as mm
 
 @onnx_op("Attention", since=23)
 def attention(n: OnnxNode) -> Result:
-    """Scores, masks and softmax as the operator's specification draws them.
+    """Attention by scores, masks and softmax, in the order of the operator's specification.
 
     Without a mask and extra outputs this is one `Attention` operator; otherwise it consists of
     several operators.  A query whose keys are all masked gives zeros.
@@ -103,7 +103,7 @@ def _group(n: OnnxNode, q: Value, k: Value, v: Value) -> int:
 
 
 def heads_of(n: OnnxNode, x: Value, heads: int) -> Value:
-    """[batch, length, heads * width] as [batch, heads, length, width]."""
+    """Split the heads of [batch, length, heads * width]: [batch, heads, length, width]."""
     if x.type.rank != 3:
         n.bad(f"expected rank 3, found {x.type}")
     batch, length, _ = x.type.shape
@@ -115,14 +115,14 @@ def heads_of(n: OnnxNode, x: Value, heads: int) -> Value:
 
 
 def joined_heads(n: OnnxNode, y: Value) -> Value:
-    """[batch, heads, length, width] as [batch, length, heads * width]."""
+    """Join the heads of [batch, heads, length, width]: [batch, length, heads * width]."""
     batch, heads, length, width = y.type.shape
     joined = extents.product((heads, width))
     return n.reshape(y.transpose(0, 2, 1, 3), (batch, length, joined))
 
 
 def _product(n: OnnxNode, a: Value, b: Value, group: int, transpose: bool) -> Value:
-    """a @ b (or its transpose) per head; each head of `b` serves `group` heads of `a`."""
+    """a @ b per head, b transposed if `transpose`.  `group` heads of a share a head of b."""
     op = mm.MatMul(transpose_b=transpose)
     if group == 1:
         return n.add(op, a, b)
@@ -202,7 +202,7 @@ def flex_attention(n: OnnxNode) -> Result:
 
 
 def _modified(n: OnnxNode, name: str, x: Value) -> Value:
-    """`x` after the sub-graph in attribute `name`, if there is one."""
+    """The result of the sub-graph in attribute `name` for `x`; `x` without the attribute."""
     if not n.has(name):
         return x
     (y,) = results_of(n.inline(graph_attribute(n, name), (x,), f"{n.loc}.{name}"))
@@ -227,8 +227,8 @@ def rotary_embedding(n: OnnxNode) -> Result:
 
 
 def rotated(n: OnnxNode, y: Value, cos: Value, sin: Value, turned: int, interleaved: bool) -> Value:
-    """`y` [batch, heads, length, width] with pairs of its first `turned` columns rotated by angles
-    whose cosines and sines are [batch, length, turned / 2].
+    """Rotate pairs of the first `turned` columns of `y` [batch, heads, length, width].  The
+    cosines and sines of the angles are [batch, length, turned / 2].
     """
     width = n.extent(y, 3)
     if not 0 < turned <= width or turned % 2:

@@ -1,6 +1,6 @@
 """A node's attributes.
 
-They are read by name and type.  Each read is recorded, so that none is silently ignored.
+They are read by name and type.  Reads are recorded, so that no attribute is silently ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TYPES = {
     12: ("sparse_tensors", "sparse_tensors"), 13: ("type_proto", "tp"),
     14: ("type_protos", "type_protos"),
 }  # fmt: skip
-"""AttributeProto.AttributeType: its name, and the field that holds the value."""
+"""AttributeProto.AttributeType -> its name, and the field that holds the value."""
 
 _SINGULAR = ("f", "i", "s", "t", "g", "sparse_tensor", "tp")
 
@@ -36,7 +36,7 @@ def attribute_type(proto: Any) -> int:
         filled = proto.HasField(field) if field in _SINGULAR else len(getattr(proto, field))
         if filled:
             return code
-    return INTS  # an empty list, to which nothing is added
+    return INTS  # no field has a value, so it is an empty list
 
 
 class Attributes:
@@ -86,7 +86,7 @@ class Attributes:
     def get(self, name: str, *types: int) -> Any | None:
         """The value of attribute `name`; None when it is not given.
 
-        Raises ModelError when it has none of `types`.
+        Raises ModelError when the attribute's type is none of `types`.
         """
         a = self.find(name)
         if a is None:
@@ -105,5 +105,5 @@ class Attributes:
 
     @property
     def unread(self) -> list[str]:
-        """Attributes that nothing has read, whose meaning would be lost."""
+        """Attributes that were not read.  Their meaning would be lost."""
         return sorted(set(self._protos) - self._read)

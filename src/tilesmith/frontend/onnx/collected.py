@@ -1,7 +1,7 @@
-"""Collected results of a loop whose shapes are known only during its iterations.
+"""Collected results of a loop, with shapes that are known only during the iterations.
 
 The elements of all iterations are appended to one list, which is a carried value.  After the loop
-the list gets the shape, which must be the same in all iterations.
+the list is reshaped.  The shape must be the same in all iterations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilesmith.ops import slicing
 from tilesmith.ops.functions import maximum, where
 
 WIDTH = 3
-"""Carried values for each ragged result: elements, extents, and by how much they ever differed."""
+"""Carried values for each ragged result: elements, extents, and the largest change of an extent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Ragged:
     """A collected result whose elements differ in shape.
 
     number: its index among the results that the loop collects.
-    element: the result of an iteration.
+    element: the result of one iteration.
     """
 
     number: int
@@ -55,7 +55,7 @@ class Ragged:
         return [whole, now, maximum(differed, most)]
 
     def stacked(self, n: OnnxNode, carried: Sequence[Value], count: Value) -> Value:
-        """The collected result, to which `count` iterations added an element."""
+        """The collected result after `count` iterations, each of which added an element."""
         elements, dims, differed = carried
         rows = count.reshape(1)
         whole = joined(rows, maximum(dims, 0))

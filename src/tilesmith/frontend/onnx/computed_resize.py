@@ -1,7 +1,7 @@
 """ONNX's Resize where sizes, scales or the region are computed by the model.
 
-Each axis is resampled separately, at coordinates that a run computes: as f32 from scales, like
-other engines, and as f64 from sizes.
+Each axis is resampled separately.  A run computes the coordinates: in f32 from scales, like other
+engines, and in f64 from sizes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def by_scales(
 ) -> Value:
     """Resized by a factor for each of `axes`.
 
-    op: the attributes; its sizes and scales have no meaning here.
+    op: holds the attributes.  Its sizes and scales are not used.
     roi: for mode "tf_crop_and_resize", the starts and then the ends of the region along the axes.
     """
     factors, count = listed(scales, f32), len(axes)
@@ -77,7 +77,7 @@ def _resampled(
 ) -> Value:
     """x with `sizes` samples along `axes`, scaled by `scales` / `divisors`.
 
-    With divisors, an axis that keeps its extent is copied instead of resampled, as for given sizes.
+    Resizing by sizes gives divisors; then an axis that keeps its extent is copied.
     """
     for i, a in enumerate(axes):
         if divisors is not None and roi is None and same_dim(sizes[i], x.type.shape[a]):
@@ -169,7 +169,7 @@ def _rounded(at: Value, rounding: str) -> Value:
 def _weighted(n: OnnxNode, x: Value, axis: int, at: Value, scale: Value, op: Resize) -> Value:
     """Sums of elements around each of the positions `at`, weighted by the kernel of the mode.
 
-    The summed axis precedes the axis of the samples, so that lanes run along samples.
+    The summed axis precedes the axis of the samples, so that vector lanes run along samples.
     """
     extent, rank = x.type.shape[axis], x.type.rank
     wide = f32 if x.dtype.bits <= 32 and x.dtype.is_float else f64

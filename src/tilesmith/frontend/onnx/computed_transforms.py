@@ -52,7 +52,7 @@ def _products(
     inverse: bool,
     real: bool,
 ) -> Value:
-    """lines [b, d, a, parts] to [b, count, a, 1 or 2], by products with sines and cosines.
+    """Map lines [b, d, a, parts] to [b, count, a, 1 or 2] by products with sines and cosines.
 
     period: the length of the transform.
     taken: number of elements to read; if d is smaller, the missing ones are 0.
@@ -89,7 +89,7 @@ def _products(
 
 
 def frames(n: OnnxNode, signal: Value, step: Value, length: Value) -> Value:
-    """Frames [b, frames, length, parts] of a signal [b, n, parts]; a run knows the length."""
+    """Frames [b, frames, length, parts] of a signal [b, n, parts], for a computed length."""
     own = n.of_dims((signal.type.shape[1],))
     stride = listed(step)
     many = (own - length) / stride + 1

@@ -26,7 +26,7 @@ from tilesmith.ops import slicing
 from tilesmith.ops.functions import cos, exp, floor, log, maximum, where
 
 _LARGEST = 1 << 24
-"""Most elements of a constant that is made here; a model that asks for more is hostile."""
+"""Upper bound on the elements of a constant made here; a model that asks for more is hostile."""
 
 
 @onnx_op("Constant", since=1)
@@ -64,7 +64,7 @@ def _stored(n: OnnxNode, contents: Contents) -> Value:
 
 
 def filled(n: OnnxNode, dims: tuple[Dim, ...], value: object, dtype: DType) -> Value:
-    """A tensor of one value, which takes no memory until its contents are needed."""
+    """A tensor whose elements are all `value`; takes no memory until its contents are needed."""
     return n.const(value, dtype).expand(*checked_dims(dims, "shape"))
 
 
@@ -96,7 +96,7 @@ def size_of(n: OnnxNode) -> Result:
 
 @onnx_op("Range", since=11)
 def range_of(n: OnnxNode) -> Result:
-    # It sets the precision of a float range's steps; here the steps have the range's own type.
+    # `stash_type` is the precision of a float range's steps.  Here they have the range's type.
     n.ignore("stash_type")
     return ranged(n, [n.input(i) for i in range(3)])
 
@@ -125,7 +125,7 @@ def non_zero(n: OnnxNode) -> Result:
 
 
 def _window(n: OnnxNode, coefficients: tuple[float, float, float]) -> Result:
-    """a0 - a1 cos(2 pi i / m) + a2 cos(4 pi i / m), in f64, then cast."""
+    """The window a0 - a1 cos(2 pi i / m) + a2 cos(4 pi i / m), computed in f64, then cast."""
     dtype = element_type(n.attr_int("output_datatype", 1), "attribute 'output_datatype'")
     points = listed(n.input(0))
     (length,) = n.measured(points)

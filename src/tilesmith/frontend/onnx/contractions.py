@@ -20,7 +20,7 @@ def matmul(n: OnnxNode) -> Result:
 @onnx_op("Gemm", since=1)
 def gemm(n: OnnxNode) -> Result:
     if n.version < 7:
-        # C broadcasts as in later versions; without the attribute it has y's shape.
+        # C broadcasts as in later versions.  Without the attribute, C has y's shape anyway.
         n.ignore("broadcast")
     alpha, beta = n.attr_float("alpha", 1.0), n.attr_float("beta", 1.0)
     turned = n.attr_flag("transA"), n.attr_flag("transB")
@@ -52,7 +52,7 @@ def matmul_integer(n: OnnxNode) -> Result:
 
 
 def without_zero_point(n: OnnxNode, x: Value, zero: Value | None, axis: int = -1) -> Value:
-    """`x - zero` in i32.  There is one zero point, or a list of one for each index of `axis`."""
+    """`x - zero` in i32.  `zero` is a single zero point, or has one for each index of `axis`."""
     wide = x.cast(i32)
     if zero is None:
         return wide

@@ -24,7 +24,7 @@ _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 def _numbers(
     n: OnnxNode, name: str, count: int, low: int, default: int | None = None
 ) -> tuple[int, ...]:
-    """A list of `count` ints of at least `low`."""
+    """Attribute `name`, a list of `count` ints, each at least `low`."""
     numbers = n.attr_ints(name)
     if not numbers and default is not None:
         return (default,) * count
@@ -70,7 +70,7 @@ class Geometry(windows.Geometry):
 
 
 def _kernel(n: OnnxNode, x: Value, w: Value) -> tuple[int, ...]:
-    """The kernel's extents.  If the attribute exists, it must be equal."""
+    """The kernel's extents.  Attribute `kernel_shape`, if given, must equal them."""
     if w.type.rank != x.type.rank or w.type.rank < 3:
         n.bad(
             f"expected x [N, C, spatial...] and weights of the same rank, found {x.type} and "

@@ -17,7 +17,7 @@
         def reference(self, x):
             return x + np.sin(self.alpha * x) ** 2 / self.alpha
 
-They belong to the process that registers them.
+Registered operators exist only in the process that registers them.
 """
 
 from __future__ import annotations

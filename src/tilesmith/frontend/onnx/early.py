@@ -83,7 +83,7 @@ def pad(n: OnnxNode) -> Result:
 
 @onnx_op("PRelu", since=1, until=6)
 def prelu(n: OnnxNode) -> Result:
-    """One slope, or one for each channel."""
+    """PRelu with a single slope, or a slope for each channel."""
     x, slope = n.input(0), n.input(1)
     if same_shape(slope.type.shape, (1,) * slope.type.rank):
         slope = n.reshape(slope, ())

@@ -1,8 +1,8 @@
 """Graphs as ONNX models.
 
-A graph of the source's operators, from a frontend, is written node by node.  Composite operators
-that ONNX lacks are expanded.  Files use opset 21, the first with blocked quantisation, and later
-operators are expanded.  Types between nodes are omitted, since readers infer them.
+A frontend's graph, which has the source's operators, is written node by node.  Composite operators
+that ONNX lacks are expanded.  Files use opset 21, the first with blocked quantisation.  Operators
+of later opsets are expanded.  Types between nodes are omitted, since readers infer them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OPSET, IR_VERSION = 21, 10
 
 LARGEST = 1 << 31
-"""Bytes of a protobuf message; larger models need weights in a file of their own."""
+"""Upper bound on the bytes of a protobuf message; larger models have a second file for weights."""
 
 
 def to_onnx(graph: Graph) -> ModelProto:
@@ -77,7 +77,7 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str]) -> None:
 
 
 def save_model(model: ModelProto, graph: Graph, file: Path) -> None:
-    """Write the model of `graph`, large weights beside it.  Raises OSError."""
+    """Write the model of `graph`, with a second file if weights are large.  Raises OSError."""
     import onnx
     from onnx import serialization
 

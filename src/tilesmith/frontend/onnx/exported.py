@@ -1,4 +1,4 @@
-"""The form of each operator in ONNX: one function per operator, or the name alone."""
+"""The ONNX form of each operator: a function per operator, or only a name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRITERS: dict[type[Op], WriteNode] = {}
 
 
 def _named(kind: str, **attributes: str) -> WriteNode:
-    """A writer of a node with the same operands.  `attributes`: our names, by ONNX's names."""
+    """A writer of a node with the same operands.  `attributes`: ONNX's name -> ours."""
 
     def write(w: Writer, n: Node) -> None:
         w.write(n, kind, **{k: getattr(n.op, ours) for k, ours in attributes.items()})
@@ -108,7 +108,7 @@ def _clip(w: Writer, n: Node) -> None:
 def _reduction(w: Writer, n: Node) -> None:
     assert isinstance(n.op, reduce.Reduction)
     axes = [] if n.op.axes is None else [w.numbers(n.op.axes)]
-    if n.op.axes == ():  # in ONNX no axes mean all, unless an attribute says otherwise
+    if n.op.axes == ():  # ONNX takes an empty list as all axes unless an attribute is set
         w.write(n, "Abs" if isinstance(n.op, (reduce.ReduceL1, reduce.ReduceL2)) else "Identity")
         return
     w.write(n, type(n.op).__name__, *axes, keepdims=int(n.op.keepdims))
@@ -149,7 +149,7 @@ def _gemm(w: Writer, n: Node) -> None:
 
 
 def _window(op: Any) -> dict[str, Any]:
-    """Attributes of convolutions and pools; empty ones have ONNX's defaults."""
+    """Attributes of a convolution or pool.  Empty ones are omitted, which means ONNX's default."""
     wanted = {"strides": op.strides, "pads": op.pads, "dilations": op.dilations}
     return {k: list(v) for k, v in wanted.items() if v}
 

@@ -1,7 +1,7 @@
-"""Nodes that ONNX's reference evaluator runs, on the host, in their place.
+"""Nodes that ONNX's reference evaluator runs on the host.
 
-Nodes that read strings and other objects of the host run there if they have no function of their
-own (`object_op`), and nodes that can't become native code (see `fallback=` of `tilesmith.compile`).
+These are nodes that can't become native code (see `fallback=` of `tilesmith.compile`), and nodes
+that read strings or other host objects and have no function of their own (`object_op`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 _STAND_IN = u8
-"""The type that has the shape of strings while an import function infers shapes."""
+"""The element type that replaces strings while an import function infers shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +129,11 @@ def by_stand_in(
     make: Callable[[Sequence[Slot]], Sequence[Slot]],
     has_bodies: bool,
 ) -> list[Value] | None:
-    """A node's outputs when numbers replace its strings, which have the same shapes.  None if the
+    """A node's outputs when numbers of the same shapes replace its strings.  None if the outputs'
     shapes can't be found in this way.
 
     make: imports the node with other inputs.
-    has_bodies: whether the node has sub-graphs, of which operators may need strings.
+    has_bodies: whether the node has sub-graphs, whose operators may need strings.
     """
     if any(isinstance(s, Value) and s.dtype.is_host and s.dtype is not string for s in slots):
         return None

@@ -94,7 +94,7 @@ class OnnxImporter(Importer):
     ) -> None:
         """Defines a graph's stored tensors in `frame`, except those named in `skip`.
 
-        weights: the bytes of tensors whose messages have no bytes, by position.
+        weights: number of an initializer -> its bytes, if its message has none.
         optional: names of tensors that become inputs, with their contents added to `defaults`.
         """
         for i, t in enumerate(graph.initializer):
@@ -156,8 +156,8 @@ class OnnxImporter(Importer):
     def nested(
         self, body: Body, graph: Any, frame: Frame, arguments: Sequence[Slot], loc: str
     ) -> list[Slot] | None:
-        """The outputs of a sub-graph whose nodes are added to `body`.  None, with nothing recorded,
-        if something in it is unsupported or does not fit; `body.misfit` then has the reason.
+        """The outputs of a sub-graph whose nodes are added to `body`.  None if a node of it is
+        unsupported or invalid; then no problem is recorded and `body.misfit` has the reason.
         """
         outer, noted, calls = self.builder, len(self._problems), len(self._calls)
         self.builder = body
@@ -184,8 +184,8 @@ class OnnxImporter(Importer):
     ) -> list[Slot]:
         """The outputs of a sub-graph (a branch, a loop's body) for `arguments`.
 
-        Its nodes are inlined and see the names of `frame`; those of a `body` see the captured
-        values.
+        The sub-graph's nodes are inlined and see the names of `frame`.  With a `body`, they see
+        only the values that it captures.
         """
         inner = Frame(
             frame if body is None else None,
@@ -209,7 +209,7 @@ class OnnxImporter(Importer):
     # Nodes
 
     def node(self, node: Any, frame: Frame) -> None:
-        """Imports one node, defining its outputs in `frame`; `FAILED` where it is unsupported."""
+        """Imports one node, defining its outputs in `frame`, as `FAILED` if it is unsupported."""
         self.builder.count()
         op_type = text(node.op_type, "an operator's name")
         domain, loc = domain_of(node), frame.prefix + node_name(node)
@@ -356,8 +356,8 @@ class _Visit:
         return self._checked(results)
 
     def _native_of_open(self, inputs: Sequence[Slot]) -> Sequence[Slot]:
-        """The outputs, where an operand that depends on open dimensions is treated as computed at
-        run time if a number is needed.
+        """The outputs.  If a number is needed of an operand that depends on open dimensions, this
+        operand is treated as computed at run time.
         """
         try:
             return self._native(inputs)

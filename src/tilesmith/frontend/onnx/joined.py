@@ -1,8 +1,8 @@
 """Open dimensions of inputs that may be empty, since a model only concatenates along them.
 
 A decoder's caches have such dimensions.  Their length is 0 in the first step, and each later node
-sees the length after the concatenation, which is at least 1.  They are found by the nodes, before
-the model is imported, and not by names (decision 112).
+sees the length after the concatenation, which is at least 1.  They are found before the
+model is imported, by the nodes that read them and not by names (decision 112).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PASTS: Mapping[tuple[str, str], Mapping[int, int]] = {
     (_MICROSOFT, "MultiHeadAttention"): {6: 2, 7: 2},
     (_MICROSOFT, "GroupQueryAttention"): {3: 2, 4: 2},
 }
-"""Operators that join inputs with new keys and values: the number of the input, and the axis."""
+"""Operators that concatenate inputs with new keys and values -> {input number: axis}."""
 
 _JOINED, _GONE = -1, -2
 _SAME = ("Identity", "Cast", "CastLike")
@@ -31,8 +31,8 @@ _SIZES = ("Shape", "Size")
 
 
 def joined(graph: Any, inputs: Sequence[Declared]) -> list[str]:
-    """Names of the open dimensions whose axes are all only concatenated.  An unnamed one is
-    "NAME.AXIS".
+    """Names of the open dimensions along which the model only concatenates.  An unnamed dimension
+    of input NAME is called "NAME.AXIS".
 
     graph: a GraphProto.
     """

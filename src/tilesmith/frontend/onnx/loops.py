@@ -40,10 +40,10 @@ from tilesmith.ops import gather, shape, slicing
 from tilesmith.ops.functions import maximum
 
 _STEPS = 1 << 12
-"""Most steps of a loop that is unrolled."""
+"""Upper bound on the steps of an unrolled loop."""
 _FEW = 4
-"""Most steps of a loop that is unrolled although it could be a node, where its body holds no
-further graphs: bodies in bodies would be imported twice and more at each level, 2**n times in all.
+"""Upper bound on the steps of a loop that is unrolled although it could be a node.  A body with
+sub-graphs is not unrolled then: it would be imported twice at each level, 2**n times in all.
 """
 _PLENTY = 1 << 40
 """Upper bound on the steps of a loop without a condition: more would take days."""
@@ -80,7 +80,7 @@ def _loop_of_objects(
 ) -> tuple[Value, ...] | None:
     """A loop at run time that carries values of the host; None if that is impossible.
 
-    Carried values and the body's results for them get a common type, which may take several rounds.
+    Carried values and the body's results for them get a common type, found in several rounds.
     """
     for _ in range(len(state) + 1):
         types = _carried_types(n, graph, condition, state)
@@ -113,9 +113,9 @@ def _unrolled(
     condition: Value | None,
     carried: Sequence[Slot],
 ) -> Result:
-    """A loop whose number of iterations is known, its iterations one after the other.
+    """Unroll a loop whose number of iterations is known.
 
-    Raises ValuesNeededError where it is not.
+    Raises ValuesNeededError if the number is not known.
     """
     state: list[Slot] = list(carried)
     steps = None if limit is None else int(n.scalar(limit, "the trip count"))
@@ -150,8 +150,8 @@ def _loop_node(
     objects: bool = False,
     ragged: Sequence[Ragged] = (),
 ) -> tuple[Value, ...] | None:
-    """A loop at run time; None for a loop that should or must be unrolled.  It should be if it has
-    few steps or only known values, and must be if carried values change their rank.
+    """A loop at run time; None for a loop to unroll: one with few steps, with only known
+    values, or with carried values that change their rank.
 
     ragged: collected results whose shapes only iterations find.
     """
@@ -226,8 +226,8 @@ def _with_ragged(
     own: int,
     ragged: Sequence[Ragged],
 ) -> list[Value]:
-    """The results of a body in which `ragged` results are carried, after its `own` carried values
-    and a number of iterations.
+    """The results of a body that carries `ragged` results: its `own` carried values, the number
+    of iterations, the carried values of `ragged`, and the other collected results.
     """
     count, *rest = inner[own:]
     going = [count + 1]
@@ -265,8 +265,8 @@ def _holds_graphs(graph: Any) -> bool:
 
 
 def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool) -> Dim | None:
-    """The number of iterations as an extent; None if it is not an extent.  It is measured if it is
-    an extent of results.
+    """The number of iterations as an extent.  None without a limit, or if only a run knows the
+    limit and no result has it as an extent (`is_extent`).
     """
     if known is not None:
         return max(int(known), 0)
@@ -279,7 +279,7 @@ def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool)
 
 
 def _known(n: OnnxNode, value: Value | None) -> Any:
-    """The one number or bool in a value, if it is known."""
+    """The one number or bool in a value; None if it is not known."""
     array = None if value is None else n.known(value)
     return None if array is None or array.size != 1 else array.reshape(-1)[0].item()
 
@@ -295,7 +295,7 @@ def _shape(value: Value | None) -> tuple[int, ...]:
 
 
 def _stack(n: OnnxNode, values: list[Value], axis: int) -> Value:
-    """Values of one shape along a new axis."""
+    """Stack values of one shape along a new axis."""
     if len({v.type for v in values}) != 1:
         n.unsupported("a loop that collects values of different types")
     parts = [n.add(shape.Unsqueeze((axis,)), v) for v in values]
@@ -428,7 +428,7 @@ def _scan_node(
 
 
 def _moved(n: OnnxNode, value: Value, axis: int, to: int) -> Value:
-    """A tensor with one axis moved."""
+    """The tensor `value` with axis `axis` moved to `to`."""
     if axis == to:
         return value
     order = [i for i in range(value.type.rank) if i != axis]

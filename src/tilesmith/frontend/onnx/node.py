@@ -55,12 +55,12 @@ class OnnxNode(CallingNode):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """All inputs, whatever they contain."""
+        """All inputs, of any kind."""
         self._inputs_read = len(self.slots_given)
         return self.slots_given
 
     def slot(self, index: int) -> Slot:
-        """Input number `index`, whatever it contains; None if it is omitted."""
+        """Input number `index`, of any kind; None if it is omitted."""
         self._inputs_read = max(self._inputs_read, index + 1)
         return self.slots_given[index] if index < len(self.slots_given) else None
 
@@ -163,14 +163,14 @@ class OnnxNode(CallingNode):
         return default
 
     def ints_or_input(self, name: str, index: int, since: int) -> tuple[int, ...] | None:
-        """A list: attribute `name` before opset `since`, then input number `index`."""
+        """A list of ints: attribute `name` before opset `since`, else input number `index`."""
         if self.version < since:
             return self.attr_ints(name)
         value = self.optional(index)
         return None if value is None else self.int_list(value, name)
 
     def computed(self, name: str, index: int, since: int) -> Value | None:
-        """Input number `index`, which replaced attribute `name`, if only a run knows it."""
+        """Input number `index`, which opset `since` added, if only a run knows it; else None."""
         value = self.optional(index) if self.version >= since else None
         return None if value is None or self.is_known(value) else value
 

@@ -16,10 +16,10 @@ from tilesmith.ops import norm
 
 @onnx_op("BatchNormalization", since=1)
 def batch_normalization(n: OnnxNode) -> Result:
-    """Normalisation with given statistics or, in training, with the batch's statistics, which
-    update the given ones.
+    """Normalisation with given statistics.  Training uses the batch's statistics instead, and
+    updates the given ones with them.
 
-    Before opset 14 a node trains if it names more outputs than the first.
+    Before opset 14 a node is in training if it has more than one output.
     """
     x, scale, bias, mean, variance = (n.input(i) for i in range(5))
     parameters, dims = (scale, bias, mean, variance), x.type.shape
@@ -68,7 +68,7 @@ def layer_normalization(n: OnnxNode) -> Result:
 
 
 def _check_stash(n: OnnxNode) -> None:
-    """Check attribute `stash_type`.  Narrower inputs have moments in f32, which is its default."""
+    """Check attribute `stash_type`.  For narrower inputs, moments are f32, its default."""
     stash = element_type(n.attr_int("stash_type", 1), "attribute 'stash_type'")
     if stash.name != "f32":
         n.unsupported(f"stash_type {stash}; only f32 is supported")

@@ -1,4 +1,4 @@
-"""ONNX's nodes that run on the host (see `graph.control`), and its stored strings."""
+"""ONNX nodes that run on the host (see `graph.control`), and stored tensors of strings."""
 
 from __future__ import annotations
 

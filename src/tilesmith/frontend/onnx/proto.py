@@ -1,8 +1,8 @@
-"""Reading of a model's bytes into a protobuf message, and of text from it, without trusting either.
+"""Decoding of a model's bytes to a protobuf message, and of text in it.  Neither is trusted.
 
 Only the pure message classes of the `onnx` package are used.  Its checker, shape inference and
-version converter are native code, which a small hostile file can make abort the process, so they
-are never called here.
+version converter are never called here: they are native code, and a small hostile file can make
+them abort the process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilesmith.frontend.onnx.wire import split
 from tilesmith.support.errors import ModelError
 
 _LARGEST_MESSAGE = (1 << 31) - 1
-"""Most bytes of a protobuf message; larger models keep their weights in files of external data."""
+"""Upper bound on a protobuf message in bytes; larger models keep weights in external data."""
 
 
 def recognises(source: Source) -> bool:
@@ -32,8 +32,8 @@ def recognises(source: Source) -> bool:
 
 
 def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
-    """The decoded model without its large weights, and the bytes of these by number of the
-    initializer.
+    """The decoded model without its large weights, and the bytes of the large weights by number
+    of the initializer.
 
     Raises ModelError for bytes that are not an ONNX model.
     """
@@ -74,8 +74,8 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
 def messages() -> Any:
     """The module of message classes of the `onnx` package.
 
-    The package itself is not imported, which would take a tenth of a second, mostly for native code
-    that is never called here.  A later import of the package uses the same classes.
+    The package itself is not imported, because that takes a tenth of a second, mostly for native
+    code that is never called here.  A later import of the package uses the same classes.
     """
     name = "onnx.onnx_ml_pb2"
     loaded = sys.modules.get(name)

@@ -1,7 +1,7 @@
-"""ONNX's quantised operators, composed of the canonical ones and integer products.
+"""ONNX's quantised operators, composed of `ops.quantize` and integer products.
 
-`q = saturate(round(x / scale) + zero_point)`, `x = (q - zero_point) * scale`; Scales may be one
-number, one per index of an axis, or one per block along an axis.
+`q = saturate(round(x / scale) + zero_point)` and `x = (q - zero_point) * scale`.  There is one
+scale, one per index of an axis, or one per block along an axis.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def dynamic_quantize_linear(n: OnnxNode) -> Result:
 def _requantize(
     n: OnnxNode, product: Value, scales: tuple[Value, Value, Value], zero: Value
 ) -> Value:
-    """`product` quantised to steps of the result; `zero` may vary along the last axis."""
+    """`product` quantised with the result's scale; `zero` may vary along the last axis."""
     a, b, y = (s.cast(f32) for s in scales)
     steps = product.cast(f32) * (a * b / y)
     zero = n.reshape(zero, ()) if is_single(zero) else zero
@@ -129,8 +129,8 @@ def _requantize(
 
 
 def _qlinear(n: OnnxNode) -> tuple[list[Value], tuple[Value, Value, Value]]:
-    """The operands, each minus its zero point, the result's zero point, and the scales of all
-    three.
+    """The two operands, each followed by its zero point, and the result's zero point; then the
+    scales of all three.
     """
     a, _, a_zero, b, _, b_zero, _, y_zero = (n.input(i) for i in range(8))
     scales = scale_at(n, 1), scale_at(n, 4), scale_at(n, 6, divides=True)

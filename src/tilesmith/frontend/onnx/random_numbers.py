@@ -97,8 +97,8 @@ def bernoulli(n: OnnxNode) -> Result:
 
 @onnx_op("Multinomial", since=7)
 def multinomial(n: OnnxNode) -> Result:
-    """Draw classes by inverting the cumulative distribution.  The class is the number of bounds
-    that are at most a number drawn from [0, 1).
+    """Draw classes by inverting the cumulative distribution.  For a number drawn from [0, 1), the
+    class is the number of cumulative sums that do not exceed it.
     """
     x = n.input(0)
     if x.type.rank != 2 or not x.dtype.is_float or any(same_dim(d, 0) for d in x.type.shape):

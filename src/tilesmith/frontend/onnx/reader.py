@@ -1,4 +1,4 @@
-"""From an ONNX model to a Graph."""
+"""Import of an ONNX model as a Graph."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from tilesmith.support.logs import logger
 _log = logger("sizes")
 
 _SHOWN = 8
-"""Initializers that a message lists."""
+"""Upper bound on the initializers that a message lists."""
 
 _ANONYMOUS = ("?", "_", "-1", "*")
-"""Exporters' names for an open dimension without a name; two of them are two dimensions."""
+"""Exporters' names for unnamed open dimensions.  Each use is a dimension of its own."""
 
 
 def load(source: Source, given: Given) -> Graph:
@@ -197,8 +197,8 @@ def _declared(value_info: Any) -> Declared:
 def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
     """Raises ModelError when an output's declared element type is not the one that was inferred.
 
-    A shape that differs from the inferred one causes only a warning.  Exporters write it from given
-    names of dimensions, and no node depends on it.
+    A shape that differs from the inferred one causes only a warning.  Exporters
+    write declared shapes from given names of dimensions, and no node depends on them.
     """
     if (
         value_info.type.WhichOneof("value") != "tensor_type"

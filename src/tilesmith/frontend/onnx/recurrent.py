@@ -88,8 +88,8 @@ class _Layer:
 class Weights:
     """The weights of one direction's inputs or states, [columns, gates * hidden].
 
-    parts: the values that it consists of.
-    times: the product of rows with these parts.
+    parts: the values that hold the weights.
+    times: computes the product of rows with these parts.
     """
 
     parts: tuple[Value, ...]
@@ -105,7 +105,7 @@ class Weights:
 
 
 WeightsOf: TypeAlias = Callable[[int, int], Weights]
-"""The weights of inputs (0) or states (1) in the direction of a number."""
+"""Maps 0 (inputs) or 1 (states) and the number of a direction to the weights."""
 
 
 def _times_rows(n: OnnxNode, x: Value, parts: Sequence[Value]) -> Value:
@@ -146,7 +146,7 @@ def layer(n: OnnxNode, weights: WeightsOf) -> Result:
     """The layer of a node; `weights` reads its W and R, [directions, gates * hidden, columns]."""
     kind = n.op_type
     if n.version < 7:
-        # It says whether the node has the output, and so does the list of outputs.
+        # The attribute says whether the node has output Y.  The list of outputs also shows that.
         n.ignore("output_sequence")
     x, w, r, bias = n.input(0), n.input(1), n.input(2), n.optional(3)
     lengths, h0 = n.optional(4), n.optional(5)

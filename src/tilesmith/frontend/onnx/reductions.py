@@ -38,7 +38,7 @@ _OF_ONE_ELEMENT = (
     reduce.ReduceSum,
     reduce.ReduceProd,
 )
-"""Reductions that change nothing over no axes."""
+"""Reductions that return their input unchanged if they have no axes."""
 
 
 def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -> Result:

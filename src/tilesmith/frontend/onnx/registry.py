@@ -52,7 +52,7 @@ def standard_function(domain: str, name: str, version: int) -> Any | None:
     """The FunctionProto of an operator at an opset, with its attributes' defaults; None if ONNX
     defines it otherwise, or not at all.
     """
-    import onnx  # delayed: only who meets such an operator pays for it
+    import onnx  # delayed: few models have such an operator
 
     try:
         schema: Any = onnx.defs.get_schema(name, version, domain)

@@ -156,7 +156,7 @@ def _known(
     policy: str,
     operands: tuple[Value | None, Value | None, Value | None],
 ) -> rs.Resize:
-    """The operator `op` with its region, scales or sizes, which are known."""
+    """The operator `op` with the region, scales or sizes in `operands`, which are known."""
     roi, scales_input, sizes_input = operands
     dims, rank = op.sizes, len(op.sizes)
     starts, ends = [0.0] * rank, [1.0] * rank

@@ -24,7 +24,7 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic
 
 @onnx_op("GridSample", since=16)
 def grid_sample(n: OnnxNode) -> Result:
-    # The names of the modes in all versions.
+    # `_MODES` has the names of the modes in all versions.
     mode = n.attr_string("mode", "linear", among=tuple(_MODES))
     padding = n.attr_string("padding_mode", "zeros", among=("zeros", "border", "reflection"))
     op = sample.GridSample(_MODES[mode], padding, n.attr_flag("align_corners"))
@@ -97,8 +97,8 @@ def _column(n: OnnxNode, rois: Value, at: int) -> Value:
 
 
 def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: Dim) -> tuple[Value, Value]:
-    """For each bin, the positions of an axis in it, bool [R, count, extent], and whether there are
-    any.
+    """Whether each position of an axis is in each bin, bool [R, count, extent], and whether a bin
+    has any position.
     """
     regions = corners.type.shape[0]
     start, end = (n.reshape(_column(n, corners, at + i), (regions, 1)) for i in (0, 2))

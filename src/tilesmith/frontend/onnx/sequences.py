@@ -29,7 +29,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ops import shape, slicing
 
 _LARGEST = 1 << 12
-"""Most tensors of a sequence."""
+"""Upper bound on the tensors of a sequence."""
 
 
 def _list(n: OnnxNode, index: int = 0) -> TensorList:
@@ -40,7 +40,7 @@ def _list(n: OnnxNode, index: int = 0) -> TensorList:
 
 
 def _position(n: OnnxNode, index: int, length: int, default: int) -> int:
-    """A position in a sequence, given by input number `index`; negative counts from the end."""
+    """The position that input number `index` gives; a negative input counts from the end."""
     position = n.optional(index)
     at_ = default if position is None else int(n.scalar(position, "position"))
     if not -length <= at_ < max(length, default + 1):
@@ -49,13 +49,13 @@ def _position(n: OnnxNode, index: int, length: int, default: int) -> int:
 
 
 def _position_known(n: OnnxNode, index: int) -> bool:
-    """Whether a position in a sequence is known, or omitted."""
+    """Whether the position in input number `index` is known or omitted."""
     position = n.slot(index)
     return not isinstance(position, Value) or n.known(position) is not None
 
 
 def _at_run_time(n: OnnxNode, position: int) -> Value | None:
-    """The sequence as a host value, if it or a position in it is known only at run time."""
+    """The sequence as a host value; None if it and the position are known during import."""
     sequence = n.slot(0)
     if not isinstance(sequence, TensorList) and not is_object(sequence):
         n.bad(f"expected a sequence as input number 1, found {kind_of(sequence)}")

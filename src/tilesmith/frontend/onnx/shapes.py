@@ -31,7 +31,7 @@ def is_single(x: Value) -> bool:
 
 
 def equal_where_open(n: OnnxNode, found: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
-    """Whether shapes are equal; open sizes on which that depends are equal from then on."""
+    """Whether shapes are equal.  Open sizes that could differ must be equal from then on."""
     if len(found) != len(wanted) or any(
         extents.are_equal(a, b) is False for a, b in zip(found, wanted, strict=True)
     ):
@@ -83,7 +83,7 @@ def transpose(n: OnnxNode) -> Result:
 
 
 def _with_axes(n: OnnxNode) -> tuple[Value, Value | None, tuple[int, ...] | None]:
-    """The input, the axes if a run computes them, and the axes if they are known."""
+    """The input; the axes if a run computes them, else None; the axes if known, else None."""
     computed_axes = n.computed("axes", 1, since=13)
     known = n.ints_or_input("axes", 1, since=13) if computed_axes is None else None
     return n.input(0), computed_axes, known
@@ -130,7 +130,7 @@ def split(n: OnnxNode) -> Result:
     axis = n.axis(n.attr_int("axis", 0), x.type.rank)
     count, extent = n.output_count, x.type.shape[axis]
     sizes: tuple[Dim, ...] | None = n.attr_ints("split") if n.version < 13 else None
-    # the first opset had both
+    # opset 1 has both the attribute and the input
     sizes_input = n.optional(1) if n.version >= 13 or (n.version == 1 and sizes is None) else None
     if sizes_input is not None:
         known = n.elements(sizes_input, "split")
@@ -154,7 +154,7 @@ def split(n: OnnxNode) -> Result:
         n.bad(f"split: expected {count} sizes, found {list(sizes)}")
     is_computed = sizes_input is not None and not n.is_known(sizes_input)
     if is_computed or (is_given and not all(extents.is_at_most(0, size) for size in sizes)):
-        return computed.parts(n, x, axis, sizes)  # a run whose sizes are negative is refused
+        return computed.parts(n, x, axis, sizes)  # a run with negative sizes raises an error
     parts = n.add(slicing.Split(axis, sizes), x)
     return parts if isinstance(parts, tuple) else (parts,)
 
@@ -182,7 +182,7 @@ def slice_inputs(n: OnnxNode) -> Result:
 
 
 def _axes(n: OnnxNode, axes: Value | None, count: int) -> Value | tuple[int, ...]:
-    """The axes in a list, as numbers if they are known; the first `count` ones by default."""
+    """The axes as numbers if they are known, else `axes`; by default the first `count` axes."""
     if axes is None:
         return tuple(range(count))
     return n.axes(n.int_list(axes, "axes"), n.input(0).type.rank) if n.is_known(axes) else axes
@@ -268,7 +268,7 @@ def trilu(n: OnnxNode) -> Result:
     diagonal: Dim = 0
     if k is not None and n.is_known(k):
         diagonal = n.dim(k, "k")
-    elif k is not None:  # counted from the lowest diagonal, as an extent is not negative
+    elif k is not None:  # counted from the lowest diagonal, since extents are not negative
         rows = x.type.shape[-2]
         whole = extents.total((rows, x.type.shape[-1]))
         shifted = clamp(listed(k) + rows, 0, n.of_dims((whole,)))

@@ -21,7 +21,7 @@ from tilesmith.ops import matmul as mm
 from tilesmith.ops.functions import exp
 
 _STEPS = 1 << 12
-"""Most steps of a recurrence that is unrolled."""
+"""Upper bound on the steps of an unrolled recurrence."""
 
 
 @onnx_op("TensorScatter", since=24)
@@ -73,9 +73,9 @@ def causal_conv_with_state(n: OnnxNode) -> Result:
 
 @onnx_op("LinearAttention", since=27)
 def linear_attention(n: OnnxNode) -> Result:
-    """A matrix of each head, decayed and corrected in each step, that queries read; in f32.
+    """Linear attention: each step decays and corrects a matrix per head, which queries then read.
 
-    Unrolled over time.
+    Computed in f32 and unrolled over time.
     """
     n.ignore("chunk_size")  # it chooses an algorithm, not a result
     q, k, v = (n.input(i) for i in range(3))
@@ -134,8 +134,8 @@ def linear_attention(n: OnnxNode) -> Result:
 
 
 def _per_head(n: OnnxNode, x: Value, lead: tuple[Dim, int, int], widths: tuple[int, ...]) -> Value:
-    """[batch, steps, heads * width] as [batch, heads, steps, width], where the width is one of
-    `widths`.
+    """Split the heads of [batch, steps, heads * width]: f32[batch, heads, steps, width].  The width
+    is one of `widths`.
 
     lead: batch, heads and steps.
     """

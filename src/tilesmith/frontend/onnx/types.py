@@ -11,7 +11,7 @@ from tilesmith.ir.dtypes import DType, host_type, string, unknown
 from tilesmith.support.errors import UnsupportedError
 
 _DEPTH = 8
-"""Most types inside one another."""
+"""Upper bound on the nesting of types."""
 
 _NAMES = {
     "float": dt.f32, "double": dt.f64, "float16": dt.f16, "bfloat16": dt.bf16, "bool": dt.bool_,

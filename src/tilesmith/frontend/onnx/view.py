@@ -1,8 +1,8 @@
-"""Any graph of ours as an ONNX file for viewers such as Netron, after any pass.
+"""Any graph, after any pass, as an ONNX file for viewers such as Netron.
 
 Operators are nodes of the domain `tilesmith`, with their attributes.  A fused group is a node of
-the domain `tilesmith.fused`, whose function in the model holds the group's nodes: a viewer opens
-it.  The file is valid ONNX, but only viewers can use it; `export.save_onnx` writes models that run
+the domain `tilesmith.fused`.  The node's function, which viewers can open, holds the group's nodes.
+The file is valid ONNX, but only viewers can use it; `export.save_onnx` writes models that run
 elsewhere.
 """
 

@@ -70,7 +70,7 @@ class Writer:
     def write(self, node: Node, kind: str, *more: str, **attributes: Any) -> None:
         """Write a node as one ONNX node.
 
-        more: inputs after its own.
+        more: inputs after the node's own.
         """
         inputs = [self.name(v) for v in node.inputs]
         self.put(kind, [*inputs, *more], [self.name(v) for v in node.outputs], **attributes)

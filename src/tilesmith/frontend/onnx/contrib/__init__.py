@@ -1,7 +1,8 @@
 """Operators of domain com.microsoft that exporters, optimisers and quantisers write.
 
-They are composed of other operators.  Many are an ONNX operator with other inputs, which
-`OnnxNode.as_operator` makes.  ONNX Runtime defines their meaning (docs/ContribOperators.md there).
+They are composed of other operators.  Many equal an ONNX operator with other
+inputs; `OnnxNode.as_operator` makes that operator.  ONNX Runtime defines the operators
+(docs/ContribOperators.md there).
 """
 
 from functools import partial

@@ -47,7 +47,7 @@ def _scale(n: OnnxNode, q: Value) -> float:
 def _attend(
     n: OnnxNode, q: Value, k: Value, v: Value, bias: Value | None, allowed: Value | None
 ) -> Value:
-    """softmax(q k^T scale + bias) v over the keys that are `allowed`, with heads joined."""
+    """softmax(q k^T scale + bias) v over the keys that are `allowed`.  Joins the result's heads."""
     if allowed is not None:
         zero = n.const(0, q.dtype) if bias is None else bias
         bias = fn.where(allowed, zero, -math.inf)
@@ -131,7 +131,7 @@ def attention(n: OnnxNode) -> Result:
 
 
 def _pieces(n: OnnxNode, packed: Value, count: int) -> list[Value]:
-    """[batch, length, heads, count, width] as `count` times [batch, heads, length, width]."""
+    """Split [batch, length, heads, count, width] into `count` of [batch, heads, length, width]."""
     if packed.type.rank != 5 or n.extent(packed, 3) != count:
         n.bad(f"expected {count} packed operands of rank 5, found {packed.type}")
     batch, length, heads, _, width = packed.type.shape
@@ -186,7 +186,7 @@ def _behind(n: OnnxNode, old: Value | None, new: Value) -> Value:
 def _operands(
     n: OnnxNode, query: Value, key: Value | None, value: Value | None, bias: Value | None
 ) -> tuple[Value, Value, Value]:
-    """Queries, keys and values of packed or separate inputs, plus their bias."""
+    """Queries, keys and values from packed or separate inputs, with the bias added."""
     heads = n.attr_int("num_heads")
     if heads < 1:
         n.bad(f"attribute 'num_heads': expected at least 1, found {heads}")
@@ -264,7 +264,8 @@ def group_query_attention(n: OnnxNode) -> Result:
         query, key, value = n.add(slicing.Split(2, sizes), query)
     q, k, v = heads_of(n, query, heads), heads_of(n, key, shared), heads_of(n, value, shared)
     batch, _, rows, _ = q.type.shape
-    # Prompt rows begin at 0 and are padded at the end; later rows end with the sequence.
+    # A prompt's rows begin at position 0 and are padded at the end.  Later calls have the last
+    # rows of the sequence.
     ends = n.reshape(last, (batch, 1)) + 1
     is_prompt = total.equals(n.of_dims((rows,), ()))
     later = ends - n.of_dims((rows,), ())
@@ -309,14 +310,14 @@ def group_query_attention(n: OnnxNode) -> Result:
 
 
 def _enlarged(n: OnnxNode, old: Value, total: Value) -> Value:
-    """The cache `old` with room for at least `total` rows."""
+    """The cache `old`, padded to at least `total` rows."""
     (needed,) = n.extents(total, "total_sequence_length")
     spare = extents.larger(extents.difference(needed, old.type.shape[2]), 0)
     return old if same_dim(spare, 0) else n.add(slicing.Pad((0, 0, 0, 0, 0, 0, spare, 0)), old)
 
 
 def _written(n: OnnxNode, old: Value, new: Value, place: Value) -> Value:
-    """The cache `old` with `new` written from row `place` of each sample on."""
+    """The cache `old` with `new` written to the rows `place` of each sample."""
     dims = new.type.shape
     position = n.reshape(place, (dims[0], 1, dims[2], 1)).expand(*dims)
     return n.add(scatter.ScatterElements(2), old, position, new)
@@ -331,7 +332,7 @@ def _with_sink(
     allowed: Value | None,
     sink: Value | None,
 ) -> Value:
-    """`_attend` with an additional score, 0 or each head's `sink`, whose key has no value."""
+    """`_attend` with one more score in the softmax, without a value: each head's `sink`, or 0."""
     (batch, _, rows, _), heads = q.type.shape, n.extent(q, 1)
     group = heads // n.extent(k, 1)
     if group > 1:
@@ -356,7 +357,7 @@ def _with_sink(
 
 
 def _repeated(n: OnnxNode, x: Value, group: int) -> Value:
-    """Each head `group` times."""
+    """Repeat each head `group` times."""
     batch, _, rows, width = x.type.shape
     heads = n.extent(x, 1)
     wide = n.add(shape.Unsqueeze((2,)), x).expand(batch, heads, group, rows, width)

@@ -47,7 +47,7 @@ def fused_matmul(n: OnnxNode) -> Result:
 
 
 def _activated(n: OnnxNode, y: Value) -> Value:
-    """`y`, or the activation that the attribute `activation` names, applied to `y`."""
+    """Apply the activation that attribute `activation` names, if any, to `y`."""
     name = n.attr_string("activation", "")
     single = [f"activation_{p}" for p in ("alpha", "beta", "gamma")]
     numbers = n.attr_floats("activation_params") or [n.attr_float(a) for a in single if n.has(a)]
@@ -84,19 +84,19 @@ def fused_conv(n: OnnxNode) -> Result:
 
 
 def _channels(n: OnnxNode, x: Value, last: bool) -> Value:
-    """[N, ..., C] as [N, C, ...], or the reverse if `last`."""
+    """Transpose [N, ..., C] to [N, C, ...], or the reverse if `last`."""
     inner = range(1, x.type.rank - 1)
     perm = (0, *(i + 1 for i in inner), 1) if last else (0, x.type.rank - 1, *inner)
     return x.transpose(*perm)
 
 
 def channels_first(n: OnnxNode, x: Value) -> Value:
-    """[N, spatial..., C] as [N, C, spatial...]."""
+    """Transpose [N, spatial..., C] to [N, C, spatial...]."""
     return _channels(n, x, last=False)
 
 
 def channels_last(n: OnnxNode, x: Value) -> Value:
-    """[N, C, spatial...] as [N, spatial..., C]."""
+    """Transpose [N, C, spatial...] to [N, spatial..., C]."""
     return _channels(n, x, last=True)
 
 
@@ -131,8 +131,8 @@ def quick_gelu(n: OnnxNode) -> Result:
 @onnx_op("SimplifiedLayerNormalization", since=1)
 @contrib_op("SimplifiedLayerNormalization")
 def simplified_layer_normalization(n: OnnxNode) -> Result:
-    """An RMS norm, and the reciprocal of the root mean square.  For historical reasons it belongs
-    to ONNX's domain.
+    """An RMS norm, and the reciprocal of the root mean square.  For historical reasons the
+    operator belongs to ONNX's domain.
     """
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", -1), x.type.rank)

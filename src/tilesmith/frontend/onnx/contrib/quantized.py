@@ -98,7 +98,7 @@ _ON_FLOATS: dict[str, tuple[int, OnFloats]] = {
     "QLinearSoftmax": (1, _softmax),
     "QLinearReduceMean": (1, _mean),
 }
-"""Operators that compute with the decoded numbers: their count, and the operator on floats."""
+"""Operators that compute with dequantised operands -> operand count, and operator on floats."""
 
 for _name, (_count, _compute) in _ON_FLOATS.items():
     contrib_op(_name)(partial(_on_floats, compute=_compute, count=_count))
@@ -213,7 +213,7 @@ def q_gemm(n: OnnxNode) -> Result:
 
 
 def unpacked(n: OnnxNode, x: Value, bits: int) -> Value:
-    """The numbers of `bits` bits in the bytes of the last axis, the lowest bits first."""
+    """Unpack the bytes of the last axis into numbers of `bits` bits, the lowest bits first."""
     if bits not in (2, 4, 8):
         n.unsupported(f"numbers of {bits} bits (supported are 2, 4 and 8)")
     if x.dtype is not u8:
@@ -251,19 +251,19 @@ def _narrow(n: OnnxNode, x: Value, bits: int, shape: tuple[int, int], count: int
 
 
 _NARROW = {2: uint2, 4: uint4, 8: u8}
-"""The unsigned types by their bits."""
+"""The unsigned types by number of bits."""
 
 
 @contrib_op("MatMulNBits")
 def matmul_n_bits(n: OnnxNode) -> Result:
     """A times the transpose of B [N, K], which is quantised in blocks along K.
 
-    g_idx names the block of each step of K, where the blocks are not consecutive.
+    If blocks are not consecutive, g_idx has the block of each index of K.
     """
     a, b, scales, zeros, bias = n.input(0), n.input(1), scale_at(n, 2), n.optional(3), n.optional(5)
     if n.attr_int("weight_prepacked", 0):
         n.unsupported("weights that are packed already")
-    n.ignore("accuracy_level")  # it limits the loss of accuracy, not the result
+    n.ignore("accuracy_level")  # it sets a minimum accuracy, not the result
     columns, inner = n.attr_int("N"), n.attr_int("K")
     block, bits = n.attr_int("block_size"), n.attr_int("bits", 4)
     blocks = -(-inner // max(block, 1))
@@ -307,8 +307,8 @@ def _reordered(n: OnnxNode, numbers: Value, order: np.ndarray) -> Value:
 
 
 def _group_order(n: OnnxNode, groups: Value, inner: int, block: int) -> np.ndarray | None:
-    """The order of the steps of K that makes the steps of a group neighbours; None if groups are
-    not known, or some group has more or fewer than `block` steps.
+    """The order of K's indices in which each group is contiguous.  None if groups are not known,
+    or if a group does not have `block` indices.
     """
     if groups.type.size < inner:
         n.bad(f"expected {inner} numbers in g_idx, found {groups.type}")

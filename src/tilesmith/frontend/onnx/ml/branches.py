@@ -48,7 +48,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """The nodes with one kind of comparison.
+    """The nodes with all comparisons as `x <= limit`.
 
     feature: i32[n], the feature that a node compares.
     limit: float[n], the other operand of the comparison.
@@ -83,7 +83,7 @@ class Ways:
 
 
 def ways_of(nodes: Nodes) -> Ways:
-    """The nodes with one kind of comparison; searches in sets add nodes at the end."""
+    """Make all comparisons `x <= limit`.  Searches in sets add nodes at the end."""
     mode = nodes.mode
     is_leaf, is_swapped = mode == LEAF, (mode == GTE) | (mode == GT)
     limit = np.where((mode == LT) | (mode == GTE), _before(nodes.value), nodes.value)
@@ -130,7 +130,7 @@ class _Step:
 
 
 class _Search:
-    """Search trees for nodes that ask whether a feature is in a set."""
+    """Search trees for nodes that test whether a feature is in a set."""
 
     def __init__(self, nodes: Nodes, end: int) -> None:
         self._nodes, self._end = nodes, end
@@ -155,14 +155,14 @@ class _Search:
             ends.append(float(member))
             targets.append(inside)
         if not ends:
-            ends, targets = [np.nan], [inside]  # no number is below NaN
+            ends, targets = [np.nan], [inside]  # `x <= NaN` never holds
         targets.append(outside)
         nan_at = targets.index(int(tracked)) if int(tracked) in targets else len(targets) - 1
         feature = int(forest.feature[node])
 
         def build(low: int, high: int, place: int | None = None) -> int:
-            """The node that decides between intervals low to high - 1; a new node if `place` is
-            None.
+            """Build the search among intervals low to high - 1; returns its root, which is node
+            `place` or, if None, a new one.
             """
             if high - low == 1:
                 return targets[low]

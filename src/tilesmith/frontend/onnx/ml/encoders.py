@@ -23,8 +23,8 @@ from tilesmith.ops.lookup import CountRuns, Position
 
 
 def position(n: OnnxNode, x: Value, keys: np.ndarray) -> tuple[Value, np.ndarray]:
-    """The position of each element of x in `keys`, as an index into the sorted keys, and the order
-    that sorts them.  A missing element gets the number of keys.  Of equal keys the last one counts.
+    """The index of each element of x among the sorted keys, and the order that sorts the keys.  An
+    element that is not a key gets the number of keys.  Of equal keys the last one counts.
     """
     known, last = np.unique(keys[::-1], return_index=True)
     return n.add(Position(), x, n.const(known)), len(keys) - 1 - last
@@ -99,7 +99,7 @@ def _list(n: OnnxNode, side: str) -> np.ndarray:
 
 
 def _default(n: OnnxNode, dtype: Any) -> np.ndarray:
-    """The value of a key that is not known."""
+    """The value for an element that is not a key."""
     n.ignore("default_string")
     stored = n.attributes.get("default_tensor", at.TENSOR)
     numbers = {

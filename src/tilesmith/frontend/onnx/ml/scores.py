@@ -1,10 +1,11 @@
 """The conventions of ai.onnx.ml's models: rows of samples, scores of classes and their labels.
 
-The specification leaves open the treatment of a single score and of two classes.  ONNX Runtime's
-conventions are followed there:
+The specification leaves open the treatment of a single score and of two classes.  For both, ONNX
+Runtime's conventions are followed:
 
 - A single score is only transformed by PROBIT.
-- Two classes with one score s have the scores 1 - s and s, or -s and s, by the model's weights.
+- Two classes with one score s have the scores 1 - s and s, or -s and s.  The model's weights
+  decide.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def flat(n: OnnxNode, x: Value) -> Value:
 class Labels:
     """The labels of a classifier's classes: integers, or strings, which are chosen on the host.
 
-    ints: the labels, i64[classes]; their indices if they are strings.
-    names: the labels if they are strings, else none.
+    ints: i64[classes], the labels, or the indices of string labels.
+    names: the string labels; empty if labels are integers.
     """
 
     ints: np.ndarray
@@ -98,7 +99,7 @@ def best(n: OnnxNode, scores: Value) -> Value:
 
 
 def _probit(n: OnnxNode, p: Value) -> Value:
-    """sqrt(2) times the inverse of erf at 2p - 1, by S. Winitzki's approximation of it."""
+    """sqrt(2) times the inverse of erf at 2p - 1, by S. Winitzki's approximation."""
     constant = partial(n.const, dtype=p.dtype)
     x = constant(2.0) * p - constant(1.0)
     ends = constant(1.0) - x, constant(1.0) + x
@@ -154,9 +155,9 @@ def transformed(n: OnnxNode, scores: Value, name: str) -> Value:
 def of_two(n: OnnxNode, score: Value, is_mirrored: bool, name: str) -> Value:
     """The scores of two classes from the score of the second, T[samples, 1] to T[samples, 2].
 
-    is_mirrored: whether the first score is the negative of the second, or else 1 minus it.
-    name: name of the transformation.  LOGISTIC always mirrors, and SOFTMAX and SOFTMAX_ZERO are not
-        applied.
+    is_mirrored: whether the first score is minus the second; otherwise it is 1 minus the second.
+    name: name of the transformation.  With LOGISTIC the first score is always minus the second.
+        SOFTMAX and SOFTMAX_ZERO are not applied.
     """
     if is_mirrored or name == "LOGISTIC":
         first = -score

@@ -24,7 +24,7 @@ _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 """Combinations of the leaves of the trees, in the order of TreeEnsemble's numbers."""
 
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-"""In the order of TreeEnsemble's numbers."""
+"""Functions applied to the scores, in the order of TreeEnsemble's numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class _Forest:
 
     nodes: nodes of all trees, leaves among them.
     roots: i64[trees], the first node of each tree.
-    place: i64[weights], the leaf that has a weight.
-    column: i64[weights], the output that a weight goes to.
+    place: i64[weights], the leaf of each weight.
+    column: i64[weights], the output that each weight is added to.
     weight: float[weights], the weights.
     """
 
@@ -94,7 +94,7 @@ class _Keys:
             n.bad("expected nodes with numbers of their own, found two with the same")
 
     def _keys(self, trees: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """One number for each pair of tree and node, and whether the pair may exist."""
+        """A unique number for each pair of tree and node number, and whether both exist."""
         (t, has_tree), (i, has_id) = _searched(self._trees, trees), _searched(self._ids, ids)
         return t * len(self._ids) + i, has_tree & has_id
 
