@@ -1,5 +1,4 @@
-"""Tensor expressions and schedules: the definition of a computation, kept apart from its
-execution.
+"""Tensor expressions define a computation.  Schedules define its execution, separately.
 
 A, B = te.placeholder((M, K)), te.placeholder((K, N))
 k = te.reduce_axis(K, "k")

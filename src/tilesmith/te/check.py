@@ -1,13 +1,13 @@
-"""Legality of the places where stages are computed, checked after every step that could change
-it.
+"""Checks of the places where stages are computed and stored.  They run after every step that could
+make a place illegal.
 
 - A stage attached at a loop has all its readers inside that loop.
 - A loop with attached stages is not vectorised.
 - An inlined stage has nothing attached.
-- A scan's steps follow each other (`check_scan`).
+- The steps of a scan run in order (`check_scan`).
 - Loops that carry values of a stage to their next iteration run in sequence.
-- An output may be attached only where its reader provably visits each element, so that it is
-  written completely.
+- An output is attached at a loop only if its reader provably visits each element of the output.  So
+  the output is written completely.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def _check_reader(state: State, stage: StageState, reader: str) -> None:
 
 
 def _check_storage(state: State, stage: StageState) -> None:
-    """A stage's memory is outside the loop where it is computed; loops between run in sequence."""
+    """Check that the memory of `stage` is allocated outside the loop where `stage` is computed, and
+    that loops between the two run in sequence.
+    """
     place, store = stage.attach, stage.store
     assert isinstance(place, At)
     target = state.stages[place.stage]
@@ -130,7 +132,7 @@ def _check_storage(state: State, stage: StageState) -> None:
 
 
 def _check_output(state: State, stage: StageState, consumers: list[str]) -> None:
-    """An output attached at a loop must be written completely, each element by one iteration."""
+    """Check that an output attached at a loop is written completely, each element once."""
     place = stage.attach
     assert isinstance(place, At)
     target = state.stages[place.stage]

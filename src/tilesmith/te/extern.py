@@ -1,5 +1,5 @@
-"""Parts of a program that are written as loops: sorting, counting, and others that no expression
-describes.
+"""Parts of a program that are written as loops, such as sorting and counting, because no tensor
+expression describes them.
 
     def count(b, x, bins):
         with b.loop(10) as k:
@@ -10,7 +10,8 @@ describes.
     H = te.extern(10, [X], count, dtype="i64", name="H")
 
 The loops are written with a `LoopBuilder`, like those of operators (`ops.Op.loops`).  For schedules
-they are one stage without axes.  It is computed as a whole, at the root or inside a reader's loop.
+the loops together are one stage without axes.  The stage is computed as a whole, at the root or
+inside a reader's loop.
 """
 
 from __future__ import annotations

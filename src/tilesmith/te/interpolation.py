@@ -48,7 +48,9 @@ def input_rows(m: int, d: Sequence[Any]) -> list[Any]:
 
 
 def output_rows(m: int, p: Sequence[Any]) -> list[Any]:
-    """A' p for t numbers, arrays or expressions: even rows add a pair's values, odd subtract."""
+    """A' p for t products (numbers, arrays or expressions).  For each pair of points +q and -q,
+    even rows add the two values and odd rows subtract them.
+    """
     points = [math.sqrt(s) for s in SQUARES[m]]
     pairs = [(p[k] + p[k + 1], p[k] - p[k + 1]) for k in range(1, m + 1, 2)]
     result = []
@@ -61,7 +63,7 @@ def output_rows(m: int, p: Sequence[Any]) -> list[Any]:
 
 
 def weight_rows(m: int, w: Sequence[Any]) -> list[Any]:
-    """G w for three numbers, arrays or expressions."""
+    """G w for three weights, as numbers, arrays or expressions."""
     rows = ([(float(g), v) for g, v in zip(row, w, strict=True) if g] for row in matrices(m)[1])
     return [_in_order(terms) for terms in rows]
 
@@ -103,7 +105,7 @@ def matrices(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def chosen(row: Expr, values: Sequence[Expr]) -> Expr:
-    """`values[row]`; `row` is a number after unrolling."""
+    """`values[row]` as selects, which fold once unrolling makes `row` a constant."""
     result = values[-1]
     for i in reversed(range(len(values) - 1)):
         result = select(row == i, values[i], result)

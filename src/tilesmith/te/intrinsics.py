@@ -1,4 +1,4 @@
-"""The mathematical functions of `ir.intrinsics` as functions on expressions, by TE's names."""
+"""The mathematical functions of `ir.intrinsics` on expressions, under the names of TVM's TE."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 values.
 
 A *knob* is a decision variable: a name, its possible values, and the default, which is the analytic
-model's choice.  Schedules declare knobs where they need them, as AutoTVM's templates do.  So a knob
-may exist only because of another knob's value.  A `Config` holds the chosen values; all other knobs
-have their default.  Values are JSON values, with tuples in place of lists.
+model's choice.  Schedules declare knobs where they need them, as AutoTVM's templates do.  So the
+value of one knob may decide whether another knob exists.  A `Config` holds the values that were
+chosen; all other knobs have their default.  Values are JSON values, with tuples in place of lists.
 
     def gemm(cfg):
         ...
@@ -35,7 +35,7 @@ MAX_PARTS = 16
 """Upper bound on the loops that `split` makes of one."""
 
 MAX_ORDERED = 5
-"""Upper bound on the loops that one knob puts in any order: 120 orders."""
+"""Upper bound on the loops that one knob puts in any order: 5 loops have 120 orders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Config:
     chosen: the values that differ from the default, by knob.
     seen: if given, collects each declared knob.
     prefix: prepended to the names of knobs.
-    open_sums: whether the extents of reductions are expected ones, so that the steps must schedule
-        sums of any length.
+    open_sums: whether the extents of reductions are only expected values, so that the schedule must
+        be valid for reductions of any length.
     """
 
     chosen: Decisions = field(default_factory=dict)
@@ -71,14 +71,14 @@ class Config:
 
     @checked(ScheduleError)
     def under(self, name: str) -> Config:
-        """The same decisions for a part of the schedule, whose knobs are called `name.…`."""
+        """The decisions for a part of the schedule, in which knobs' names begin with `name.`."""
         if not self.chosen and self.seen is None:
             return self
         return replace(self, prefix=f"{self.prefix}{name}.")
 
     @checked(ScheduleError)
     def choice(self, name: str, options: Options[V], default: V) -> V:
-        """The chosen one of `options`, which may be a function that is called only if needed."""
+        """The chosen element of `options`.  A function `options` is called only if needed."""
         if not self.chosen and self.seen is None:
             return default
         name = self.prefix + name
@@ -143,7 +143,7 @@ class Config:
         axes: Sequence[AxisLike],
         orders: Iterable[tuple[int, ...]] | None = None,
     ) -> tuple[AxisLike, ...]:
-        """Put loops in one of `orders` (default: all), given as positions in `axes`."""
+        """Put loops in one of `orders` (default: all), each a list of positions in `axes`."""
         if orders is None and len(axes) > MAX_ORDERED:
             raise ScheduleError(
                 f"knob {self.prefix}{name}: more than {MAX_ORDERED} loops: name the orders to try"
@@ -162,7 +162,7 @@ class Config:
         axis: AxisLike,
         kinds: Sequence[str] = ("none", "unroll", "vectorize"),
     ) -> str:
-        """Give a loop one of `kinds` (`none` or a method of `Stage`), by default the first."""
+        """Give a loop one of `kinds`, by default the first: `none` or a method of `Stage`."""
         known = ("none", "unroll", "vectorize", "parallel")
         if not kinds or not all(k in known for k in kinds):
             raise ScheduleError(
@@ -189,8 +189,8 @@ def _name(stage: Stage, axis: AxisLike) -> str:
 
 
 def split_factors(extent: int, parts: int) -> list[tuple[int, ...]]:
-    """Possible extents of the inner `parts - 1` loops of a split: divisors, and powers of two (with
-    a tail).
+    """Possible extents of the inner `parts - 1` loops of a split: divisors of `extent`, and powers
+    of two, which may leave a tail.
 
     The innermost extent varies slowest, so that neighbours are similar.
     """

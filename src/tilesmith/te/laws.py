@@ -1,9 +1,9 @@
 """Laws that a reducer obeys, found by evaluating it on sample values.
 
-A schedule may change the order in which values are combined.  Depending on the step, that keeps the
-answer if the combination is associative, commutative, or both.  The interpreter combines triples of
-small numbers and the results are compared.  Ties, zeros of both signs, infinities and the limits of
-integer types are among them.
+A schedule may change the order in which values are combined.  Depending on the step, a new order
+keeps the answer if the combination is associative, commutative, or both.  To find out, the
+interpreter combines triples of sample values in different orders and the results are compared.  The
+samples include ties, zeros of both signs, infinities and the limits of integer types.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Values = tuple[Expr, ...]
 Combine = Callable[[Values, Values], Values]
 
 _TRIPLES = 192
-"""Number of triples: each pair of values in `_values` occurs, most of them several times."""
+"""Number of triples: enough for each pair of the values in `_values`, most pairs several times."""
 
 _ROUNDINGS = 64
-"""Largest difference that contradicts no law, in rounding errors of the largest operand."""
+"""Tolerance of a comparison, in rounding errors of the largest operand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class Laws:
 
     associative: (a + b) + c is a + (b + c).
     commutative: a + b is b + a.
-    neutral: whether each part of a reduction may begin with the start value, and end with it.
-    examples: for laws that do not hold, values that contradict them, in words.
+    neutral: whether the result stays the same if each part of a reduction begins and ends with the
+        start value.
+    examples: for each law that does not hold, values that contradict it, in words.
     """
 
     associative: bool
@@ -51,7 +52,7 @@ class Laws:
 
     @property
     def interleaved(self) -> bool:
-        """Whether parts that interleave may be combined separately."""
+        """Whether parts whose values interleave may be combined separately."""
         return self.in_parts and self.commutative
 
     @property
@@ -61,12 +62,12 @@ class Laws:
 
     @property
     def missing(self) -> list[str]:
-        """The laws that do not hold although combining in any order needs them."""
+        """The laws that combining in any order needs and that do not hold."""
         laws = {"associative": self.associative, "commutative": self.commutative}
         return [law for law, holds in laws.items() if not holds]
 
     def why_not(self, law: str) -> str:
-        """The values that contradict `law`, in parentheses after a space; empty if not tried."""
+        """The values that contradict `law`, in parentheses after a space; "" without an example."""
         return f" ({self.examples[law]})" if law in self.examples else ""
 
 
@@ -76,8 +77,8 @@ ALL_LAWS = Laws(True, True, True)
 def laws_found(
     combine: Combine, start: Values, dtypes: tuple[DType, ...], *, counts: bool = False
 ) -> Laws | None:
-    """The laws that no triple contradicts.  None if they can't be tried, since the combination or
-    the start uses more than its operands and constants.
+    """The laws that no triple contradicts.  None if the laws can't be tried: the combination or the
+    start value reads something other than operands and constants.
 
     counts: whether to try only whole numbers from 1 on.
     """
@@ -132,7 +133,7 @@ def _is_closed(results: list[Values], arguments: list[list[Array]], i: Var) -> b
 
 
 def _values(dtype: DType, counts: bool) -> np.ndarray:
-    """Sample values of `dtype`: so few that triples contain equal ones."""
+    """Sample values of `dtype`.  They are few, so that triples contain equal values."""
     if dtype.is_bool:
         return np.array([False, True])
     if counts:
@@ -153,11 +154,11 @@ def _difference(
     between: tuple[Columns, ...],
     forms: tuple[str, str],
 ) -> str:
-    """Values for which two results differ by more than rounding, in words; "" if there are none.
-    Triples are ignored if they give NaN, or infinity from finite numbers.
+    """Values for which the two results differ by more than rounding, in words.  "" if the results
+    agree for all triples.  Triples are ignored if they give NaN, or infinity from finite numbers.
 
-    between: intermediate results, whose magnitude counts for rounding.
-    forms: texts of the two formulas.
+    between: intermediate results, whose magnitude also scales the tolerance.
+    forms: the formulas of the two results, as text.
     """
     shown = (*results, *between, *operands)
     with np.errstate(all="ignore"):

@@ -1,9 +1,9 @@
 """Lowering: a scheduled tensor expression becomes a loop function (stage "nest").
 
-    inline -> plan every stage, consumers first -> write the nests, allocations around them
+    inline -> plan every stage, consumers first -> write the nests, with allocations around them
 
-Every element is computed from the same expression under any schedule.  An index that cannot be
-proved to be inside its tensor gets a guard.  Where no guard is possible, ScheduleError is raised.
+The schedule never changes the expression of an element.  An index that cannot be proved to be
+inside its tensor gets a guard.  Where no guard is possible, ScheduleError is raised.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ _SHALLOWER = "store a stage in between, with compute_root, instead of inlining a
 def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
     """The loop function that computes the outputs of `schedule`.
 
-    args: order of the buffer parameters: each argument, and at least one value of each output.
+    args: the tensors of the buffer parameters, in order.  They include each placeholder and at
+        least one value of each output.
 
     Free variables of symbolic extents become scalar parameters after the buffers.  Raises
     ScheduleError if the schedule cannot be carried out, and UsageError for wrong `args`.
@@ -83,7 +84,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     writer = NestWriter(state, plans, parameters)
 
     body: Stmt | None = None
-    for plan in plans.values():  # consumers first: each nest is placed before those already written
+    for plan in plans.values():  # consumers first: each nest goes before the nests written so far
         if plan.stage.attach == "root":
             nest = writer.nest(plan)
             body = writer.allocated(plan, nest if body is None else seq(nest, body))
@@ -100,7 +101,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
 
 
 def _readable(state: State) -> Readable:
-    """The indices that may be read: a tensor's elements, and an argument's halo of zeros."""
+    """The range of indices that may be read: elements, and for an argument its halo of zeros."""
 
     def room(tensor: Tensor, dimension: int) -> tuple[int, Dim]:
         stage = state.stages[state.tensors[tensor][0]]
@@ -165,10 +166,10 @@ def _allocate(
     needed: list[Dim] | None,
     stack: int,
 ) -> None:
-    """Give `plan` its buffers: the caller's for outputs, others as large as the region that the
-    stage computes or must hold.
+    """Give `plan` its buffers.  Outputs use the caller's buffers.  Other buffers are as large as
+    the region that the stage computes or must hold.
 
-    needed: lower bounds on the extents.
+    needed: lower bounds on the extents of the buffers, or None.
     stack: bytes of stack that are left for the buffers.
     """
     stage = plan.stage
@@ -179,7 +180,7 @@ def _allocate(
         plan.origin = tuple(r.start for r in plan.storage or plan.regions)
     if isinstance(stage.op, Extern):
         shape = list(stage.op.shape)
-    elif stage.is_output:  # a private output is indexed like a buffer of the caller
+    elif stage.is_output:  # an output that is no argument is indexed like one
         shape = [dim(a.extent) for a in axes]
     else:
         shape = [plan.spans[a.var] for a in axes]
@@ -201,12 +202,12 @@ def _allocate(
 
 
 def _unlaid(stage: StageState, plan: StagePlan) -> StageState:
-    """`stage`, with a single buffer if it is an output that no caller requested."""
+    """`stage`, with a single buffer for output values that are not among the arguments."""
     return replace(stage, buffers=1) if stage.is_output else stage
 
 
 def _parameters(state: State, args: Sequence[Tensor]) -> dict[tuple[str, int], Buffer]:
-    """The buffers of `args`, in order, by stage and value.  Raises UsageError."""
+    """The buffers of `args`, in order, by stage name and value number.  Raises UsageError."""
     buffers: dict[tuple[str, int], Buffer] = {}
     for arg in args:
         key = state.tensors.get(arg) if isinstance(arg, Tensor) else None
@@ -234,7 +235,7 @@ def _parameters(state: State, args: Sequence[Tensor]) -> dict[tuple[str, int], B
 
 
 def _symbols(state: State) -> tuple[Var, ...]:
-    """Free variables of extents and elements' symbolic dimensions, in order of first use."""
+    """The free variables of extents and the symbolic dimensions used in elements, by first use."""
     symbols: dict[Var, None] = {}
     for stage in state.stages.values():
         shapes = (n for t in stage.op.outputs for n in t.shape)
@@ -251,10 +252,10 @@ Read = tuple[str, int]
 
 
 def inline(state: State) -> dict[str, tuple[Expr, ...]]:
-    """Bodies of the stages that have loops.  Every Load reads the tensor of the stage that computes
-    it.
+    """The bodies of the stages that have loops.  Every Load in a body reads a tensor of the current
+    operation of the stage that computes the tensor.
 
-    Stages that are not read any more are left out.
+    Stages that no stage reads any more are left out.
     """
     tensors: dict[Read, Tensor] = {}
     for name, stage in state.stages.items():

@@ -30,14 +30,14 @@ from .state import State
 from .tensor import Reduce
 
 _OUTWARDS = tuple(reversed(THREADS))
-"""The indices of threads as dimensions of memory: neighbours along x are contiguous."""
+"""Thread indices as dimensions of memory, x last: neighbours along x are contiguous."""
 
 ALONE = 16
 """Upper bound on the partial results that each thread combines alone, to save a barrier."""
 
 
 def is_exchanged(plan: StagePlan) -> bool:
-    """Whether threads share the terms of a reduction."""
+    """Whether the terms of the stage's reduction are divided among threads."""
     return bool(_shared_out(plan))
 
 
@@ -53,10 +53,10 @@ def _shared_out(plan: StagePlan) -> list[ForKind]:
 def exchanged(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, at: tuple[Expr, ...]
 ) -> Stmt:
-    """The statement that gives all threads the complete element of `plan` at indices `at`.  Each
-    thread has computed a part of it.
+    """The statement that combines the threads' partial results of the element of `plan` at indices
+    `at`.  Afterwards all threads have the complete element.
 
-    Raises ScheduleError if the threads have no private memory for it, and outside of a launch.
+    Raises ScheduleError if the partial results are not in private memory, and outside of a launch.
     """
     buffer = plan.buffers[0]
     if SCOPES[buffer.scope].owner != "thread":
@@ -71,7 +71,7 @@ def exchanged(
             f"{plan.stage.attach}: expected compute_at inside a loop that is bound to blocks"
         )
     reduce = plan.body[0]
-    # `annotated` has checked this
+    # the step that bound the loop (`annotated`) has checked this
     assert isinstance(reduce, Reduce) and reduce.reducer.operation is not None
     own = [
         x
@@ -91,14 +91,14 @@ class _Block:
     """The threads of a block.
 
     sizes: number of threads along each index.
-    around: variables of the loops around the exchange that are bound to threads, by their index.
+    around: variables of the thread loops around the exchange, by thread index.
     """
 
     sizes: Mapping[ForKind, int]
     around: Mapping[ForKind, Var]
 
     def each(self, body: Callable[[Mapping[ForKind, Var]], Stmt]) -> Stmt:
-        """The statement that each thread runs, given the variables of its indices."""
+        """The statement that each thread runs: `body` of the variables of its thread indices."""
         names: dict[ForKind, Var] = {
             k: self.around[k] if k in self.around else Var("t") for k in self.sizes
         }
@@ -121,8 +121,8 @@ class _Writers:
 class _Exchange:
     """The exchange of the partial results of one element.
 
-    buffer, at: place of each thread's own partial result.
-    op: operation that combines two of them.
+    buffer, at: the private buffer and indices at which each thread holds its partial result.
+    op: operation that combines two partial results.
     lanes: upper bound on the threads that exchange values by shuffles.
     """
 
@@ -170,7 +170,7 @@ class _Exchange:
         return WaveReduce(var, self.op, self.own, lanes, self.keep(var))
 
     def shared(self, kind: ForKind, parts: int) -> Buffer:
-        """Buffer of `parts` partial results along `kind`, contiguous along x for the banks."""
+        """Buffer of `parts` results along `kind`; contiguity along x avoids bank conflicts."""
         sizes = {**self.block.sizes, kind: parts}
         shape = tuple(sizes[k] for k in _OUTWARDS if k in sizes)
         return Buffer(f"{self.buffer.name}_parts", self.buffer.dtype, shape, "shared")
@@ -180,7 +180,7 @@ class _Exchange:
         return tuple(indices[k] for k in _OUTWARDS if k in indices)
 
     def written(self, shared: Buffer, kind: ForKind, writers: _Writers) -> Stmt:
-        """Some of the threads along `kind` store their values, contiguously."""
+        """Let the `writers` along `kind` store their values contiguously in `shared`."""
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:
             t = names[kind]
@@ -193,7 +193,7 @@ class _Exchange:
         return self.block.each(body)
 
     def read(self, shared: Buffer, kind: ForKind, parts: int) -> Stmt:
-        """Neighbouring threads read all of the values, one each."""
+        """Let each of `parts` neighbouring threads read one of the values."""
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:
             return self.keep(Load(shared, self.place(names, kind, names[kind] % parts)))
@@ -203,7 +203,7 @@ class _Exchange:
     def combined(
         self, shared: Buffer, kind: ForKind, parts: int, each: int, readers: int = 1
     ) -> Stmt:
-        """Each thread combines `each` values: all for one reader, else every `readers`-th value."""
+        """Let each thread combine `each` values: all, or every `readers`-th for several readers."""
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:
             t, n = names[kind], Var("n")

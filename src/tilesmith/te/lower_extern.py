@@ -1,4 +1,4 @@
-"""Lowering of te.extern: loops that a user wrote, on buffers that lowering chose."""
+"""Lowering of te.extern: the user's loops, on the buffers that lowering chooses."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def extern_nest(
     load: Callable[[Load], Expr],
     own: Callable[[Buffer, tuple[Expr, ...]], tuple[Expr, ...]],
 ) -> Stmt:
-    """The loops of `plan`.  Threads share the outermost independent ones if the stage is at the
-    root.
+    """The loops of `plan`.  If the stage is at the root, the outermost independent loops run in
+    parallel.
 
     load: reads an element of a tensor.
-    own: indices of an element of a result in its buffer.
+    own: maps the indices of an element of a result to indices in the buffer of that result.
     """
     op = plan.stage.op
     assert isinstance(op, Extern)
@@ -60,7 +60,7 @@ def extern_nest(
 
 
 def _shared(stmt: Stmt, threads: bool) -> Stmt:
-    """`stmt` with its outermost independent loops shared by threads if `threads`, else serial."""
+    """`stmt` with its outermost independent loops parallel if `threads`, else serial."""
     if not isinstance(stmt, For):
         return rebuild_through(stmt, lambda s: _shared(s, threads), lambda e: e)
     is_parallel = stmt.kind == "parallel" and threads

@@ -15,7 +15,7 @@ from .relations import ceil_div, dim
 from .state import At, StageState
 
 STACK_LIMIT = 32 << 10
-"""Bytes up to which an attached stage without a chosen scope is on the stack."""
+"""Largest size in bytes at which an attached stage without a chosen scope goes on the stack."""
 
 
 STACK_BYTES = 512 << 10
@@ -32,12 +32,12 @@ def parameter(stage: StageState, value: int) -> Buffer:
 def allocation(stage: StageState, value: int, shape: tuple[Dim, ...], stack: int) -> Buffer:
     """The buffer that the kernel allocates for `shape` elements of a value of `stage`.
 
-    stack: bytes of stack that are left for it.
+    stack: bytes of stack that are left for the buffer.
 
-    Raises ScheduleError if its scope is the stack and it is larger.
+    Raises ScheduleError if the schedule chose the stack and the buffer is larger than that.
     """
     tensor = stage.op.outputs[value]
-    layout = stage.layout.dense if stage.layout else None  # private memory has no padding for halos
+    layout = stage.layout.dense if stage.layout else None  # allocations have no padding for halos
     sizes = aligned(stage, shape) if stage.aligns else physical(layout, shape)
     if stage.buffers > 1 and isinstance(stage.attach, At):
         sizes = (stage.buffers, *sizes)
@@ -84,7 +84,7 @@ def physical(layout: Layout | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def halo(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
-    """Range of indices along `axis` of elements and zeros around them: (first, end)."""
+    """The indices along `axis` of elements and of zeros around them: (first, one past the last)."""
     for d in () if layout is None else layout.dims:
         if d.axis == axis and d.part == "whole":
             return -d.before, dim(extent + d.after)
@@ -92,7 +92,7 @@ def halo(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
 
 
 def capacity(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
-    """Range of logical indices along `axis` inside the memory: (first, one past the last)."""
+    """The logical indices along `axis` that lie inside the memory: (first, one past the last)."""
     if layout is not None:
         for d in layout.dims:
             if d.axis == axis and d.part == "outer":

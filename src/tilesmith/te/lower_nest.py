@@ -7,11 +7,11 @@
             ...
                 update
 
-A stage without reduction is the same without the initial value.
+The nest of a stage without reduction has no initial value.
 
-A guard is placed just inside the innermost loop on which it depends.  But stages computed in that
-loop may have to run where the guard is false: those that slide ahead, and those that all threads of
-a block compute together.  Then it is placed after them.
+A guard is placed just inside the innermost loop on which it depends.  But some stages computed in
+that loop must run even where the guard is false: stages that slide ahead (`lower_slide`), and
+stages that all threads of a block compute together.  Then the guard is placed after these stages.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class NestWriter:
         self.parameters = parameters
         self._prefetches = PrefetchWriter(self, state, plans)
         self.loops: dict[Var, tuple[str, StageLoop]] = {}
-        """Every loop variable with its stage, to check that registers have unrolled indices."""
+        """Stage and loop of each loop variable, to check that register indices are unrolled."""
         self.slots = slots(state, plans)
         """For stages computed ahead, the leading index of the current iteration's slot."""
         self.attached: dict[At, list[StagePlan]] = {}
-        """The stages computed at a loop."""
+        """For each loop, the stages computed at that loop."""
         self.stored: dict[At | str, list[StagePlan]] = {}
-        """The stages stored at a loop, or around the nest of a stage."""
+        """For each loop, or stage as a whole, the stages whose memory is allocated there."""
         for name in state.stages:
             stage = state.stages[name]
             if name in plans and isinstance(stage.attach, At):
@@ -119,7 +119,7 @@ class NestWriter:
                 made = nodes.For(loop.var, const(-early), extent, loop.kind, body)
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             elif LOOP_KINDS[loop.kind].level and plan.stage.attach == "root":
-                # the loop becomes a launch
+                # a loop of one iteration over a device index still makes a launch
                 made = nodes.For(loop.var, const(0), const(1), loop.kind, body)
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             if tensorized is not None and tensorized[0] == loop.name:
@@ -154,8 +154,8 @@ class NestWriter:
         )
 
     def _entry(self, plan: StagePlan) -> int:
-        """The innermost loop at which a stage slides, or -1.  The guards of `plan` that may be
-        false while such stages run are placed there.
+        """The number of the innermost loop at which an attached stage slides, or -1.  Guards of
+        `plan` that may be false while attached stages slide are placed in that loop.
         """
         own = [loop.var for loop in plan.loops]
         return max(
@@ -169,7 +169,7 @@ class NestWriter:
         )
 
     def _owned(self, plan: StagePlan, body: Stmt) -> Stmt:
-        """`body` inside the allocations of a stage whose memory is where it is computed."""
+        """`body` inside the allocations of `plan`, unless its memory is allocated further out."""
         return body if plan.stage.store is not None else self.allocated(plan, body)
 
     def allocated(self, plan: StagePlan, body: Stmt) -> Stmt:
@@ -197,7 +197,7 @@ class NestWriter:
     def _over_elements(
         self, plan: StagePlan, depth: int, make: Callable[[tuple[Expr, ...]], Stmt]
     ) -> Stmt:
-        """A statement for each element, given its indices, over spatial loops from `depth` on."""
+        """The statements `make(indices)` of all elements, in the spatial loops from `depth` on."""
         fresh: dict[Expr, Expr] = {}
         spatial: list[tuple[int, StageLoop, Var]] = []
         for number, loop in enumerate(plan.loops):
@@ -235,7 +235,7 @@ class NestWriter:
         values = first.reducer.combine(before, terms)
         if len(values) == 1:
             return nodes.Store(plan.buffers[0], own, values[0])
-        # With several values, all are computed from the old ones before any is stored.
+        # A reduction of several values computes all new values before it stores any of them.
         names = [Var(f"{b.name}_new", v.dtype) for b, v in zip(plan.buffers, values, strict=True)]
         body: Stmt = seq(
             *(nodes.Store(b, own, n) for b, n in zip(plan.buffers, names, strict=True))
@@ -307,8 +307,8 @@ class NestWriter:
 
 
 def with_inner_guards(state: State, plan: StagePlan) -> StagePlan:
-    """`plan` with its guards moved after the stages that all threads of a block compute together: a
-    guard may be true for some of the threads only.
+    """`plan` with its guards moved after the stages that all threads of a block compute together,
+    because a guard may be true for only some of the threads.
     """
     depth = -1
     for stage in state.stages.values():
@@ -323,7 +323,7 @@ def with_inner_guards(state: State, plan: StagePlan) -> StagePlan:
 
 
 def is_late(plan: StagePlan, g: PlacedGuard, entry: int) -> bool:
-    """Whether a guard moves to loop number `entry`, since sliding stages run before it is true."""
+    """Whether a guard moves to loop `entry`, because sliding stages run before it is true."""
     return g.depth <= entry and g.depth >= 0 and not plan.is_closing(g)
 
 

@@ -1,17 +1,17 @@
-"""Lowering of software pipelining: parts of a stage for later iterations are computed before this
-iteration uses its own.
+"""Lowering of software pipelining.  In each iteration, the part of a stage for a later iteration is
+computed before the body uses the current part.
 
     allocate B[2, ...]:
-        part 0 of B                                 # the iteration's variable is 0
+        part 0 of B                                 # the part for i = 0
         for i in n:
             if i + 1 < n:
                 part i + 1 of B, in slot (i + 1) % 2
             body, reading slot i % 2
 
-Copies into memory that a block's threads share form groups, one per iteration for all such stages
-at a loop together.  After a thread has waited for its own copies, a barrier makes them visible to
-the other threads.  The same barrier ends the iteration that used the slot of the next group.  A
-stage that reads what it stores, such as a sum, is computed synchronously instead.
+Copies into shared memory are asynchronous and form groups: one group per iteration, for all shared
+stages at a loop together.  After a thread has waited for its own copies, a barrier makes them
+visible to the other threads.  The same barrier ends the iteration that used the slot of the next
+group.  A stage that reads its own stores, such as a sum, is computed synchronously instead.
 
     allocate B[n_slots, ...] shared:
         async: part 0 of B, in slot 0               # n_slots - 1 groups
@@ -86,8 +86,8 @@ def slots(state: State, plans: dict[str, StagePlan]) -> dict[str, Expr]:
 class Pipeline:
     """The stages that are computed ahead in the iterations of a loop.
 
-    loop: that loop.
-    parts: those stages, each with the nest of one iteration.
+    loop: the loop.
+    parts: the stages, each with the nest of one iteration.
     """
 
     def __init__(self, loop: StageLoop, parts: Sequence[tuple[StageState, Stmt]]) -> None:
@@ -112,7 +112,7 @@ class Pipeline:
         return seq(*first, body)
 
     def filled(self, body: Stmt) -> Stmt:
-        """`body`, the loop, preceded by the parts of its first iterations."""
+        """The loop (`body`) after the parts of its first iterations, which fill the buffers."""
         zero = const(0)
         first = [self._at(nest, zero, n) for s, nest in self.own for n in range(s.buffers - 1)]
         first += [
@@ -131,7 +131,7 @@ class Pipeline:
 
 
 def _reads_own(nest: Stmt) -> bool:
-    """Whether `nest` reads shared memory that it stores to, like a sum, and must be synchronous."""
+    """Whether `nest`, like a sum, reads shared memory that it stores to and so is synchronous."""
     stored = {x.buffer for x in walk(nest) if isinstance(x, nodes.Store)}
     stored = {b for b in stored if SCOPES[b.scope].owner == "block"}
     return any(

@@ -3,8 +3,8 @@
 Stages are planned consumers first.  A stage at the root computes its whole domain.  An attached
 stage computes the *region* that its readers read in one iteration of the loop where it is attached.
 A region is the union, per dimension, of the bounds of the readers' indices over the loops inside.
-Regions get constant extents where possible.  They may then exceed the domain (the last tile), so
-every element has a guard unless it is proved to be in the domain.
+Regions get constant extents where possible.  Then a region may exceed the domain, as in the last
+tile.  So each element has a guard unless it is proved to be in the domain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .state import StageState, State, unique, with_relation
 from .tensor import Extern, Reduce, Tensor
 
 _MOST_LANES = 64
-"""Upper bound on the lanes of a vector: elements of one byte."""
+"""Upper bound on the lanes of a vector: 64 elements of one byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class Region:
 
     start: first element.
     extent: number of elements.
-    first, end: elements before `first` and from `end` on are computed already; None if there are
-        none.
+    first, end: elements before `first` and from `end` on are already computed.  None: there are no
+        such elements.
     """
 
     start: Expr
@@ -80,7 +80,7 @@ class Region:
 
 
 NOT_AHEAD: Mapping[Var, int] = MappingProxyType({})
-"""The `ahead` of a stage that runs in no iteration before the first one."""
+"""The `ahead` of a stage that does not run in negative iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +88,18 @@ class PlacedGuard:
     """A guard and its place.
 
     guard: the condition.
-    depth: it is just inside the loop of this number (-1: around the whole nest).
-    is_reduce: whether it concerns a reduction axis, so that the initial value is stored even if it
-        is false.
-    is_inner: whether it is placed after the stages that are computed at that loop.
-    is_fact: whether proofs may use it.  They may not if it only saves work: the bounds of reads
-        would depend on it, and such bounds are harder to find.
+    depth: number of the loop just inside which the guard is placed (-1: around the whole nest).
+    is_reduce: whether the guard concerns a reduction axis.  Then the initial value is stored even
+        where the guard is false.
+    is_inner: whether the guard is placed after the stages that are computed at that loop.
+    is_fact: whether proofs may use the guard.  They may not use a guard that only saves work,
+        because then the bounds of reads would depend on it and be harder to find.
     """
 
     guard: Guard
     depth: int
     is_reduce: bool
-    """True if it concerns a reduction axis: the initial value is stored even if it is false."""
+    """True for a guard of a reduction axis: the initial value is stored even if it is false."""
     is_inner: bool = False
     is_fact: bool = True
 
@@ -109,25 +109,25 @@ class StagePlan:
     """One stage, ready to be written as loops.
 
     stage: the stage.
-    body: its expressions.
+    body: the expressions of the stage.
     reads: the loads in `body`.
-    regions: its region, per spatial axis.
-    loops: outermost first.
-    locals: the position within the region, per spatial axis.
+    regions: the region of the stage, one range per spatial axis.
+    loops: the loops of the nest, outermost first.
+    locals: the index relative to the start of the region, per spatial axis.
     points: the value of each axis variable, spatial and reduction.
     spans: the number of values of each axis variable; more than the region if a tail is rounded up.
     rounded: axis variables along which a tile may exceed the domain without a guard.
     guards: the guards, with their places.
     outside: facts that hold around the nest.
-    buffers: memory of its values.
+    buffers: the memory of the stage's values.
     origin: logical index of the first element in the buffers.
     contexts: cached results of `context`.
-    ahead: for each loop around the nest along which this stage or a reader of it slides
+    ahead: for each loop around the nest along which the stage or one of its readers slides
         (`lower_slide`), the number of negative iterations in which the stage runs.
-    early: for each own loop, the number of negative iterations that it has for stages inside.
-    conditions: conditions for the nest to run.
+    early: for each loop of the nest, the number of negative iterations that stages inside need.
+    conditions: conditions under which the nest runs.
     folds: modulus of indices in the buffers, per dimension; None for none.
-    storage: the elements in the buffers, if they differ from those that one nest computes.
+    storage: the ranges of elements in the buffers, if they differ from `regions`; else None.
     """
 
     stage: StageState
@@ -136,7 +136,7 @@ class StagePlan:
     regions: tuple[Region, ...]
     loops: tuple[StageLoop, ...]
     locals: tuple[Expr, ...]
-    """The position within the region, per spatial axis."""
+    """The index relative to the start of the region, per spatial axis."""
     points: dict[Expr, Expr]
     """The value of each axis variable, spatial and reduction."""
     spans: dict[Expr, Dim]
@@ -157,11 +157,11 @@ class StagePlan:
     storage: tuple[Region, ...] | None = None
 
     def context(self, depth: int | None = None, ahead: Mapping[Var, int] = NOT_AHEAD) -> Context:
-        """Facts that hold inside loop number `depth` and the guards around the stages there
-        (default: innermost, inside of all guards).
+        """Facts that hold inside loop number `depth` and inside the guards around the stages
+        attached there.  By default, facts that hold in the innermost loop, inside all guards.
 
-        ahead: for stages inside that run in iterations before the first one, outside of guards that
-            are false then.
+        ahead: as in `StagePlan`, for an attached stage that also runs in negative iterations.
+            Guards that are false in these iterations give no facts.
         """
         is_own = depth is None
         if depth is None:
@@ -214,7 +214,7 @@ class StagePlan:
         return tuple(indices)
 
     def is_closing(self, g: PlacedGuard) -> bool:
-        """Whether a guard, once false, stays false: stages that slide may run inside it."""
+        """Whether a guard, once false, stays false, so that stages that slide may run inside it."""
         return stays_false(g.guard.cond, (x.var for x in self.loops if not x.is_unit))
 
     @property
@@ -288,7 +288,7 @@ def make_plan(
             if tail is not None:
                 spans[axis.var] = _rounded_extent(stage, root, extents)
             if not (same_dim(region.extent, axis.extent) and region.start is const(0)):
-                # Tiles of the last region that begin past the end of the domain are not computed.
+                # A tile that begins past the end of the domain is not computed.
                 begins = substitute(point, at_first)
                 if not free_vars(begins).isdisjoint(depths):
                     place(Guard(begins < dim_expr(axis.extent), "guard"), False, is_fact=False)
@@ -320,7 +320,7 @@ def make_plan(
 
 
 def _extents(stage: StageState, roots: tuple[Dim, ...]) -> dict[str, Dim]:
-    """The extents of all axes, simplified, from the extents of the root axes."""
+    """The simplified extents of all axes, given the extents `roots` of the root axes."""
     extents = stage.extents(roots).items()
     return {name: dim(simplify(e)) if isinstance(e, Expr) else e for name, e in extents}
 
@@ -328,8 +328,8 @@ def _extents(stage: StageState, roots: tuple[Dim, ...]) -> dict[str, Dim]:
 def _adapted(stage: StageState, extents: dict[str, Dim]) -> StageState:
     """`stage` without vectorised or unrolled loops whose extents are not constants.
 
-    A vectorised loop is split by its expected extent, so that whole vectors remain; an unrolled one
-    becomes a plain loop.
+    A vectorised loop is split by its expected extent into whole vectors and a tail.  An unrolled
+    loop becomes a plain loop.
     """
     for axis in stage.leaves:
         kind, extent = stage.kind(axis), extents[axis]
@@ -348,7 +348,7 @@ def _adapted(stage: StageState, extents: dict[str, Dim]) -> StageState:
 
 
 def _rounded_roots(stage: StageState) -> set[str]:
-    """Root axes all of whose splits have the tail `roundup`."""
+    """The root axes that are only split, always with the tail `roundup`."""
     origins = stage.origins()
     tails: dict[str, set[str]] = {}
     for rel in stage.relations:
@@ -359,7 +359,7 @@ def _rounded_roots(stage: StageState) -> set[str]:
 
 
 def _axes_in_tiles(stage: StageState) -> set[str]:
-    """The axes within tiles whose last tile is rounded up."""
+    """The axes inside the tiles of splits whose last tile is rounded up."""
     inside: set[str] = set()
     for rel in stage.relations:
         if isinstance(rel, SplitRelation) and rel.tail == "roundup":
@@ -370,7 +370,7 @@ def _axes_in_tiles(stage: StageState) -> set[str]:
 
 
 def _rounded_extent(stage: StageState, root: str, extents: dict[str, Dim]) -> Dim:
-    """Number of values of a rounded-up root axis."""
+    """Number of values of the axis `root` after rounding up."""
     parts = {root: extents[root]}
     for rel in reversed(stage.relations):
         if isinstance(rel, SplitRelation) and root in stage.origins()[rel.parent]:

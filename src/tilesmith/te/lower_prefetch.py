@@ -1,4 +1,4 @@
-"""Lowering of prefetches: reads of a later iteration of a loop are prefetched."""
+"""Lowering of prefetches: each iteration of a loop prefetches reads of a later iteration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Nests(Protocol):
     def physical(
         self, name: str, buffer: Buffer, logical: tuple[Expr, ...], ctx: Context
     ) -> tuple[Expr, ...]:
-        """Indices of a stage's buffer for indices of its tensor."""
+        """The indices into `buffer`, given the logical indices of an element of stage `name`."""
         ...
 
     def converted(
@@ -57,10 +57,11 @@ class PrefetchWriter:
     def statements(self, plan: StagePlan, depth: int, mark: PrefetchMark) -> list[Stmt]:
         """The prefetches in loop number `depth`.
 
-        They cover the reads of `mark.source` by the body of loop `mark.axis`, `mark.offset`
-        iterations ahead.  Only the reads of `plan` itself count.  The last iterations prefetch
-        addresses after the tensor, which may not even be mapped: a prefetch never faults, and
-        clamping indices would cost more.  But an index that is itself loaded must exist.
+        The prefetches cover the elements of `mark.source` that the body of loop `mark.axis` reads
+        `mark.offset` iterations later.  Only reads by `plan` itself count.  The last iterations
+        prefetch addresses past the end of the tensor, which may be unmapped.  This is safe, because
+        a prefetch never faults, and cheaper than clamping the indices.  Only indices that are
+        loaded from memory are clamped, because the load must be in bounds.
         """
         buffer = self._memory(plan, mark)
         if mark.of:
@@ -86,7 +87,7 @@ class PrefetchWriter:
             if not isinstance(part.extent, int):
                 return []
             if reads_memory(part.start):
-                start = substitute(part.start, bounded)  # an index that is loaded must exist
+                start = substitute(part.start, bounded)  # the load of an index must be in bounds
                 (index,) = self._nests.converted((start,), {}, ctx)
             else:
                 index = substitute(part.start, later)
@@ -109,7 +110,7 @@ class PrefetchWriter:
         return [body]
 
     def _run_of_memory(self, name: str, line: int) -> tuple[int, int]:
-        """The contiguous dimension of stage `name`, and its elements per line of `line`."""
+        """The contiguous dimension of stage `name`, and the length of its runs, at most `line`."""
         stage = self._state.stages[name]
         if stage.layout is None:
             return len(stage.op.shape) - 1, max(line, 1)
@@ -117,7 +118,7 @@ class PrefetchWriter:
         return last.axis, max(1, min(line, last.block) if last.part == "inner" else line)
 
     def _memory(self, plan: StagePlan, mark: PrefetchMark) -> Buffer:
-        """The memory to prefetch.  Raises ScheduleError if it is not allocated yet."""
+        """The buffer to prefetch from.  Raises ScheduleError if the buffer is not allocated yet."""
         if not any(
             self._state.tensors[read_of(r)] == (mark.source, mark.value) for r in plan.reads
         ):
@@ -149,10 +150,11 @@ class PrefetchWriter:
         return buffer
 
     def _piece(self, plan: StagePlan, depth: int, mark: PrefetchMark, buffer: Buffer) -> list[Stmt]:
-        """`statements` for a loop of the stage inside which `plan` is computed.
+        """The result of `statements` if the loop belongs to the stage inside which `plan` is
+        computed.
 
-        Each iteration of all loops inside that one prefetches the same number of lines, in memory
-        order.  When no lines are left, the last iterations prefetch the last line again.
+        Each iteration of the loops inside that loop prefetches the same number of cache lines, in
+        memory order.  When no lines are left, the last iterations prefetch the last line again.
         """
         what = f"prefetch {mark.source} at {mark.of}.{mark.axis} in {plan.stage.name}"
         link = next((a for a in self._state.ancestors(plan.stage.name) if a.stage == mark.of), None)
@@ -203,7 +205,7 @@ class PrefetchWriter:
 
 
 def _fills(elements: int, shape: Sequence[Dim], indices: Sequence[Expr]) -> bool:
-    """Whether `elements` elements from `indices` on cover these last axes, once or often."""
+    """Whether `elements` elements from `indices` on fill the axes `shape` one or more times."""
     whole = [n for n in shape if isinstance(n, int)]
     size = math.prod(whole)
     is_whole = len(whole) == len(shape) and size > 0 and elements % size == 0
@@ -211,7 +213,7 @@ def _fills(elements: int, shape: Sequence[Dim], indices: Sequence[Expr]) -> bool
 
 
 def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:
-    """First line and number of lines, out of `count`, that an iteration of `loop` prefetches."""
+    """The first of `count` lines that an iteration of `loop` prefetches, and their number."""
     if not isinstance(loop.extent, int) or loop.extent == 0:
         return const(0), count
     each = -(-count // loop.extent)

@@ -1,4 +1,4 @@
-"""Lowering: the region of a producer that one iteration of a loop reads."""
+"""Lowering: the region of a producer that is read in one iteration of a loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .state import At, State
 from .tensor import Extern
 
 _WIDEST = 4
-"""Largest constant extent of a region, as a multiple of its domain's expected extent."""
+"""Largest constant extent of a region, as a multiple of a symbolic domain's expected extent."""
 
 Bounds = tuple[Expr, Expr]
 Ranges = dict[Var, tuple[Expr | int, Expr | int]]
@@ -37,8 +37,8 @@ def region(
 ) -> tuple[Region, ...]:
     """The region of stage `name` that one iteration of the loop `at` needs, per dimension.
 
-    ahead: iterations before the first one in which it is needed, as in `StagePlan`.
-    condition: condition under which it is needed; readers run under it, too.
+    ahead: numbers of negative iterations in which the region is needed, as in `StagePlan`.
+    condition: the condition under which the region is needed and its readers run.
     """
     target = plans[at.stage]
     depth = target.depth(at.axis)
@@ -78,7 +78,7 @@ def region(
 def first_read(
     state: State, plans: Mapping[str, StagePlan], reader: StagePlan, name: str
 ) -> Expr | None:
-    """The first index of dimension 0 of stage `name` that `reader` reads; None if unknown."""
+    """The smallest index in dimension 0 at which `reader` reads stage `name`; None if unknown."""
     top = reader.stage.name
     own = state.stages[name].attach
     for link in state.ancestors(reader.stage.name):
@@ -101,8 +101,9 @@ def hull(
 ) -> Region | None:
     """The region that contains `part` while variables run over `ranges`.
 
-    facts, ctx: facts that hold inside and outside of those loops.
-    rounded: whether it must contain elements past the end of `domain`; None if it cannot.
+    facts, ctx: facts that hold inside and outside of the loops over `ranges`.
+    rounded: whether the result must contain elements past the end of `domain`.  If it can't, the
+        result is None.
     """
     last = add(part.start, dim_expr(part.extent) - 1)
     bounds = _eliminated((part.start, last), [(ranges, facts)], ctx)
@@ -117,10 +118,11 @@ def regions_read(
     name: str,
     of: StagePlan | None = None,
 ) -> tuple[Region, ...]:
-    """The region of stage `name` that `reader` itself reads in one iteration of its loop number
+    """The region of stage `name` that `reader` itself reads in one iteration of loop number
     `depth`.
 
-    of: the stage inside which `reader` is computed, if the loop is one of that stage.
+    of: the stage with that loop, inside which `reader` is computed.  None: the loop is one of
+        `reader`.
     """
     owner = of or reader
     ctx = owner.context(depth)
@@ -142,14 +144,14 @@ def _region(
 ) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
-    A constant above the expected extent of a symbolic domain comes from the range of a symbol.  If
-    it is far above, or if the bounds equal the domain's, it is useless, and the region is the whole
-    domain.
+    For a symbolic domain, a constant above the expected extent comes from the range of a symbol.
+    The constant is useless if it is far above, or if the bounds equal those of the domain.  Then
+    the region is the whole domain.
 
-    A reader that is `rounded` up reads past the domain.  The region must contain those reads; None
-    if it cannot.  A region that `slides` begins without a clamp if that makes it no larger.  The
-    region of a scan's step (`is_step`) is no wider than its readers: they read the state at their
-    own index.
+    A reader that is `rounded` up reads past the domain.  The region must contain these reads; if it
+    can't, the result is None.  A region that `slides` begins without a clamp if that makes the
+    region no larger.  The region of a step of a scan (`is_step`) is no wider than the regions of
+    its readers, which read the state at their own index.
     """
     whole = Region(const(0), domain)
     if bounds is None:
@@ -163,7 +165,7 @@ def _region(
         if not rounded:
             return whole
         least, most = interval(lo, ctx).lo, interval(hi, ctx).hi
-        # The region begins at 0, because readers may clamp.
+        # The region begins at 0, because readers may clamp their indices to 0.
         if not is_step and least is not None and least >= 0 and most is not None:
             return Region(const(0), max(int(most) + 1, domain))
     if not isinstance(domain, int) and not rounded and _is_useless(size, lo, hi, domain, ctx):
@@ -175,7 +177,7 @@ def _region(
 
 
 def _is_useless(size: int, lo: Expr, hi: Expr, domain: Expr, ctx: Context) -> bool:
-    """Whether a constant extent of `lo..hi` is too far above the expected one."""
+    """Whether `size`, a bound on the extent of `lo..hi`, is too far above the expected extent."""
     usual = max(expected(domain), 1)
     if size <= usual:
         return False
@@ -185,8 +187,8 @@ def _is_useless(size: int, lo: Expr, hi: Expr, domain: Expr, ctx: Context) -> bo
 def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
     """Upper bound on the extent of `lo..hi`, if there is one.
 
-    Ends are clamped (a border that is repeated), or unions of several reads.  The distance between
-    two such ends is bounded by the distances between their operands.
+    `lo` and `hi` may be minima or maxima, from clamps at a repeated border or from unions of
+    several reads.  Then the distances between their operands bound the distance between the ends.
     """
     known: dict[Bounds, int | None] = {}
 
@@ -207,7 +209,9 @@ def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
 
 
 def _either(both: bool, a: int | None, b: int | None) -> int | None:
-    """Upper bound on the larger of two extents (`both`), else on the smaller, from their bounds."""
+    """Upper bound on the larger of two extents with `both`, else on the smaller.  `a` and `b` are
+    upper bounds on the two extents.
+    """
     if a is None or b is None:
         return None if both else a if b is None else b
     return max(a, b) if both else min(a, b)
@@ -260,7 +264,8 @@ def _bounds_of_reads(
     """Bounds of the indices at which `reader` reads stage `name` inside loop number `depth` of
     `target`.
 
-    with_data: an index that depends on data, but on no loop inside, is its own bound.
+    with_data: whether an index that depends on data, but on no loop inside, counts as its own
+        bound.
     """
     if isinstance(reader.stage.op, Extern):  # loops that a user wrote may read anything
         return [None] * len(state.stages[name].op.shape)
@@ -305,11 +310,12 @@ def _expr(value: Expr | int) -> Expr:
 
 
 def _relaxed(reader: StagePlan, depth: int) -> tuple[dict[Expr, Expr], Ranges, Context]:
-    """The variation of an index of `reader` in the loops inside number `depth`.
+    """The values of the axes of `reader` in the loops inside loop number `depth`: replacements for
+    axis variables, ranges of variables, and facts.
 
-    An axis with all of its loops inside runs over its region.  It stays a variable with that range,
-    which is exact even where tiles exceed the region.  Other axes are replaced by their value, in
-    which the inner loops vary.
+    An axis with all of its loops inside stays a variable that runs over its region.  This range is
+    exact even where tiles exceed the region.  Other axes are replaced by their value as a function
+    of the loop variables.
     """
     stage = reader.stage
     origins = stage.origins()
@@ -358,8 +364,8 @@ def _enclosing(
 def _threads_around(
     state: State, plans: Mapping[str, StagePlan], place: At
 ) -> list[tuple[Ranges, Context]]:
-    """The loops from `place` outwards that are bound to threads, inner nests first: shared memory
-    contains the elements that all threads need.
+    """The loops from `place` outwards that are bound to threads, inner nests first.  Regions in
+    shared memory span these loops, because they contain the elements that all threads need.
     """
     result: list[tuple[Ranges, Context]] = []
     for plan, last, loops in thread_loops(state, plans, place):
@@ -371,7 +377,7 @@ def _threads_around(
 def _eliminated(
     bounds: Bounds | None, outer: list[tuple[Ranges, Context]], ctx: Context
 ) -> Bounds | None:
-    """`bounds` over all values of the enclosing loops' variables, simplified."""
+    """`bounds` for all iterations of the enclosing loops, simplified."""
     for ranges, facts in outer:
         if bounds is None:
             return None

@@ -1,10 +1,10 @@
-"""Lowering of `tail="roundup"`: a proof that computing past the end of a domain stays inside the
-memory of all tensors.
+"""Lowering of `tail="roundup"`: the proof that a stage that is computed past the end of its domain
+stays inside the memory of all tensors.
 
-A rounded-up axis has no guard, so its stage also runs for points outside the domain.  Their results
-are never used, but their reads happen.  Every read that depends on such an axis must stay within
-the memory of its tensor: the padding of a blocked layout, the region of an attached stage, or a
-root stage's buffer, which is enlarged as needed.  Otherwise ScheduleError is raised.
+A rounded-up axis has no guard, so its stage also runs for points outside the domain.  The results
+at these points are never used, but the reads happen.  Every read that depends on such an axis must
+stay within the memory of its tensor: the padding of a blocked layout, the region of an attached
+stage, or a root stage's buffer, which is enlarged as needed.  Otherwise ScheduleError is raised.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 def check_rounding(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, needed: dict[str, list[Dim]]
 ) -> None:
-    """Check the rounded-up axes of `plan`; record the sizes of root producers in `needed`."""
+    """Check the rounded-up axes of `plan`.  Enter sizes that reads need of roots in `needed`."""
     if not plan.rounded:
         return
     facts = plan.context()
@@ -54,7 +54,7 @@ def check_rounding(
             for c in conds:
                 vars_used |= free_vars(c)
             if not vars_used & rounded:
-                continue  # a point inside the domain has the same read
+                continue  # a point inside the domain reads the same element
             ctx = facts
             for c in conds:
                 if not any(isinstance(n, Load) for n in post_order(c)):
@@ -72,7 +72,7 @@ def _error(plan: StagePlan, why: str) -> ScheduleError:
 
 
 def _check_own_memory(plan: StagePlan, facts: Context) -> None:
-    """An output's memory is the caller's: it must contain the extra points."""
+    """Check that the caller's array for an output contains the points past the domain."""
     if not plan.stage.is_output:
         return
     for n, (axis, region) in enumerate(zip(plan.stage.compute.axis, plan.regions, strict=True)):
@@ -94,11 +94,11 @@ def _check_read(
     name, number = state.tensors[read_of(load)]
     producer = state.stages[name]
     if isinstance(producer.attach, At) and not producer.is_output and producer.name not in plans:
-        # The producer is attached: its region is computed from these reads, so it contains them.
+        # The region of an attached producer is computed from these reads, so it contains them.
         if any(needs_guard(n) for i in load.indices for n in post_order(i)):
             raise _error(plan, f"it reads {load}, whose index depends on data")
         for scan, part in _parts_of_scans(state, plans, name):
-            if scan == plan.stage.name:  # the memory of a scan is also rounded up
+            if scan == plan.stage.name:  # the scan's own memory is rounded up, too
                 continue
             raise _error(
                 plan,
@@ -137,7 +137,7 @@ def _parts_of_scans(
 
 
 def _last(plans: Mapping[str, StagePlan], plan: StagePlan, value: Expr, ctx: Context) -> Dim | None:
-    """The largest value of an index of `plan`, if it is known."""
+    """The largest value of the index `value` of `plan`, or None if it is not known."""
     loops = [x for x in (*loops_around(plans, plan), *plan.loops) if not x.is_unit]
     symbolic = [x.extent for x in loops if isinstance(x.extent, Expr)]
     if not symbolic:

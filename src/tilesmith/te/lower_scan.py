@@ -1,7 +1,7 @@
-"""Lowering of scans: the rules that are particular to computes that read their own results.
+"""Lowering of scans: special rules for computes that read their own results.
 
 for t in T:                                  # memory for all steps, or for the last ones
-    if t >= 1: h = product of s[t - 1] and W         # a stage inside, not for the first steps
+    if t >= 1: h = product of s[t - 1] and W         # a stage inside, not in the given steps
     s[t] = first[0] if t < 1 else tanh(h + x[t])
 """
 
@@ -21,7 +21,7 @@ from .state import At, StageState, State
 
 
 def whole_steps(stage: StageState, regions: tuple[Region, ...]) -> tuple[Region, ...]:
-    """The region of a scan: all steps, and all indices along mixed axes."""
+    """The region of a scan: all steps, and all indices along mixed axes (`Recurrence.mixed`)."""
     recurrence = stage.recurrence
     if recurrence is None:
         return regions
@@ -32,7 +32,7 @@ def whole_steps(stage: StageState, regions: tuple[Region, ...]) -> tuple[Region,
 
 
 def step_condition(state: State, plans: Mapping[str, StagePlan], stage: StageState) -> Expr | None:
-    """The condition of a stage that reads a scan's state: the step is computed, not given."""
+    """The condition to run a stage inside a scan: the step is not a given one.  Otherwise None."""
     place = stage.attach
     assert isinstance(place, At)
     recurrence = state.stages[place.stage].recurrence

@@ -1,4 +1,4 @@
-"""Lowering: limits on the code and stack of unrolled and vectorised loops."""
+"""Lowering: limits on the code size of unrolled and vectorised loops."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from .lower_plan import StageLoop, StagePlan
 from .state import At
 
 MOST_OPERATIONS = 1 << 15
-"""Upper bound on the operations of a kernel after unrolling: they take some seconds to compile, and
-exceed any instruction cache.
+"""Upper bound on the operations of a kernel after unrolling.  At this bound, compilation takes some
+seconds and the code exceeds any instruction cache.
 """
 
-# Up to this number of copies only the size of the expression counts, which no schedule changes.
+# A stage with at most this many copies does not count: its size is that of its expression, which no
+# schedule changes.
 _FEW_COPIES = 32
 _LANES = 16  # A vector operation of more lanes counts as several.
 
@@ -48,13 +49,13 @@ def check_code(plans: Mapping[str, StagePlan]) -> None:
 
 
 def _written(plan: StagePlan) -> tuple[StageLoop, ...]:
-    """The loops of a stage that become code: not those inside a call of a tensor intrinsic."""
+    """The loops of a stage that become code: all but those that a tensor intrinsic computes."""
     tensorized = plan.stage.tensorized
     return tuple(plan.loops if tensorized is None else plan.loops[: plan.depth(tensorized[0])])
 
 
 def _copies(loop: StageLoop) -> int:
-    """The number of copies of its body that a loop becomes."""
+    """The number of copies of its body into which a loop expands."""
     if not LOOP_KINDS[loop.kind].is_expanded or not isinstance(loop.extent, int):
         return 1
     return loop.extent if LOOP_KINDS[loop.kind].is_ordered else -(-loop.extent // _LANES)

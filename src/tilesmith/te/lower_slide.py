@@ -1,5 +1,4 @@
-"""Lowering of store_at: each iteration computes only the values that no earlier one has
-computed.
+"""Lowering of store_at: each iteration computes only values that no earlier one has computed.
 
     allocate B[4]:                               # the window of 3, rounded up to a power of two
         for y in -2 .. n-1:                      # two iterations ahead of the reader's first
@@ -9,11 +8,10 @@ computed.
 
 The elements that readers need in iteration `v` are a *window*: in each dimension those from `s(v)`
 on.  If `s` never decreases and advances by at most `a`, the last `a` elements of the window contain
-all new ones.  Only those are computed.  The rest of the first window is computed in iterations
-before the first one, in which the readers do not run yet.  Each dimension moves with at most one
-loop, and each loop moves at most one dimension, so that the new elements of several loops are the
-product of the new elements of each.  In a loop that moves no dimension all elements are computed in
-the first iteration.
+all new ones.  Only those are computed.  The rest of the first window is computed in negative
+iterations, in which the readers do not run yet.  Each dimension moves with at most one loop, and
+each loop moves at most one dimension.  So the new elements are a box, the product of the new ranges
+of all dimensions.  If a loop moves no dimension, its first iteration computes all elements.
 
 Along the outermost of the loops, elements before the window are never read again.  Their memory is
 reused: the index is taken modulo the window's size.
@@ -36,8 +34,8 @@ from .state import At, StageState, State
 def ahead_of_readers(
     state: State, plans: Mapping[str, StagePlan], name: str, target: StagePlan, depth: int
 ) -> Mapping[Var, int]:
-    """For each loop around loop number `depth` of `target` along which readers of stage `name`
-    slide, the number of negative iterations in which they read it.
+    """The numbers of negative iterations in which readers of stage `name` run: for each loop along
+    which a reader slides, up to loop number `depth` of `target`.
     """
     counts: dict[Var, int] = {}
     for plan in plans.values():
@@ -56,7 +54,7 @@ def slid(
     window: tuple[Region, ...],
     ahead: Mapping[Var, int],
 ) -> StagePlan:
-    """The plan of `stage`, whose memory is outside the loops in which it is computed.
+    """The plan of `stage`, whose memory is allocated outside of the loops in which it is computed.
 
     window: the region that its readers need in one iteration.
     ahead: the result of `ahead_of_readers`.
@@ -138,7 +136,7 @@ class _Slide:
     def storage(
         self, plans: Mapping[str, StagePlan], ahead: Mapping[Var, int]
     ) -> tuple[Region, ...]:
-        """The elements that the windows of all iterations hold."""
+        """The region that contains the windows of all iterations."""
         if not self.moved:
             return self.window
         place = self.stage.attach
@@ -167,17 +165,17 @@ class _Slide:
         )
 
     def _new(self, window: Region, loop: StageLoop) -> Region:
-        """The part of `window`, which moves with `loop`, that one iteration computes."""
+        """The new part of `window`: the part that one iteration of `loop` computes."""
         size, start, v = _size(window), window.start, loop.var
         growth = slope(start, v)
         assert growth is not None
         least, most = growth
         rises, new = most > 0, min(max(most, -least), size)
-        begin = -self.ahead[v]  # start with the first iteration of the readers
+        begin = -self.ahead[v]  # the readers' first iteration
         self.ahead[v] -= (new - size) // new
         first = substitute(start, {v: const(begin)})
         known = substitute(start, {v: v - 1})  # start of the window one iteration ago
-        if least == most:  # the window moves evenly, even before the readers' first iteration
+        if least == most:  # a constant speed also holds in the negative iterations
             known = first if rises else first + size
         else:
             start = select(v >= begin, start, first + (v - begin) * (new if rises else -new))
@@ -193,8 +191,8 @@ class _Slide:
     def folds(self, storage: tuple[Region, ...]) -> tuple[int | None, ...]:
         """Modulus of the indices in memory, per dimension.
 
-        Elements before the window are dead only along the outermost loop: each restart of an inner
-        loop needs its windows again.
+        Only the dimension of the outermost loop is folded.  Elements before the window are dead
+        along that loop, but an inner loop that starts again needs all of its windows again.
         """
         stage = self.stage
         asked = dict(stage.folds)

@@ -1,7 +1,7 @@
 """Lowering: loops that are bound to the blocks of a launch, and to the threads of a block.
 
-A stage inside such loops may have loops that are bound to the same indices: the existing threads
-run them, each its own iterations.
+A stage inside such loops may have loops that are bound to the same indices.  The existing threads
+run these loops, each thread its own iterations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_of_warp(stage: StageState) -> bool:
 
 
 def by_warp(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: Stmt) -> Stmt:
-    """`body`, which a warp runs once: in loop IR its first thread runs it.
+    """`body` as a loop of one iteration over the threads of a warp.  The warp runs it once.
 
     Raises ScheduleError if loops of the stage or around it are bound to the threads of a warp.
     """
@@ -50,7 +50,7 @@ def by_warp(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body:
 
 
 def check_intrinsic(stage: StageState, name: str) -> None:
-    """Raises ScheduleError for an instruction of a warp whose result is not a fragment."""
+    """Raises ScheduleError if a whole warp runs the intrinsic and its result is not a fragment."""
     threads = tensor_intrinsic(name).threads
     if threads > 1 and not is_of_warp(stage):
         raise ScheduleError(
@@ -62,7 +62,9 @@ def check_intrinsic(stage: StageState, name: str) -> None:
 def thread_loops(
     state: State, plans: Mapping[str, StagePlan], at: At
 ) -> Iterator[tuple[StagePlan, int, list[StageLoop]]]:
-    """For `at` and each place around it: plan, number of the loop, outer loops bound to threads."""
+    """For `at` and each place around it: the plan, the number of the loop, and the thread loops of
+    the plan down to that loop.
+    """
     for link in (at, *state.ancestors(at.stage)):
         plan = plans[link.stage]
         last = plan.depth(link.axis)
@@ -77,7 +79,7 @@ def thread_loops(
 def threads_around(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> dict[ForKind, StageLoop]:
-    """The loops around the nest of `plan` that are bound to threads, by their index."""
+    """The loops around the nest of `plan` that are bound to threads, by thread index."""
     place = plan.stage.attach
     if not isinstance(place, At):
         return {}
@@ -99,12 +101,11 @@ def _launched_around(
 def bound_loop(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, loop: StageLoop, made: For
 ) -> Stmt:
-    """The loop `made` for `loop` of `plan`, or just its body if an outer loop is bound to the same
-    index.
+    """The loop `made` for `loop` of `plan`.  If an outer loop is bound to the same index, only the
+    body remains, for the outer loop's value.
 
-    Raises ScheduleError if it has more iterations than there are threads, or if it is bound to
-    blocks inside of a stage.  Raises it also if each thread computes a part of memory that the
-    threads do not share.
+    Raises ScheduleError if the loop has more iterations than there are threads, if a loop of an
+    attached stage is bound to blocks, or if threads compute parts of memory that they do not share.
     """
     level = LOOP_KINDS[loop.kind].level
     if not level:
@@ -197,8 +198,8 @@ def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -
 def _loop_of_users(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> StageLoop | None:
-    """A loop whose iterations run in several threads, around the accesses to a stage but inside the
-    allocation of its memory.  Loops over threads inside another such loop run one after the other.
+    """A parallel loop around accesses to the stage of `plan` but inside the allocation of its
+    memory, or None.  A parallel loop inside another one runs serially, so then the result is None.
     """
 
     def is_shared(loop: StageLoop) -> bool:
@@ -215,8 +216,8 @@ def _loop_of_users(
 
 
 def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: Stmt) -> Stmt:
-    """`body` of a stage whose results threads share.  Along each index to which none of its loops
-    is bound, one thread runs it.
+    """`body` of a stage whose results threads share, run by one thread along each index to which no
+    loop of the stage is bound.
     """
     own = {loop.kind for loop in plan.loops if not loop.is_unit}
     around = threads_around(state, plans, plan)
@@ -232,7 +233,7 @@ def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: 
 def thread_sizes(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> dict[ForKind, int]:
-    """Threads of a block along each index in the launch of `plan`, if more than one."""
+    """The number of threads of a block along each index in the launch of `plan`, if above 1."""
     root = _root(state, plan.stage.name)
     sizes: dict[ForKind, int] = {}
     for other in plans.values():

@@ -1,8 +1,8 @@
 """Proofs that every read of a tensor expression is inside its tensor, whatever the schedule.
 
-An index is proved from the extents of the axes, from the conditions of the selects around the read,
-and from clamps in the index itself.  Nothing is checked when the program runs, so a read that is
-not proved is refused.
+The proof for an index uses the extents of the axes, the conditions of the selects around the read,
+and clamps in the index itself.  No index is checked at run time, so a read without a proof is
+refused.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def check_reads(
 
     symbols: the variables of symbolic extents; `facts` hold for them.
 
-    Returns the assertions to check once, before the loops: where data choose an element of a
-    dimension of symbolic extent, the dimension must not be empty.
+    Returns assertions that the program checks once, before the loops: a dimension of symbolic
+    extent from which data choose an element must not be empty.
 
     Raises ExpressionError for a read that may leave its tensor, and for a variable that is no axis.
     """
     stack: list[Operation] = list(ops)
     seen: set[Operation] = set(stack)
     asserted: dict[Expr, Assert] = {}
-    starts: dict[Operation, int] = {}  # by stage inside a scan, the first step that it computes
+    starts: dict[Operation, int] = {}  # for each stage inside a scan, its first step
     while stack:
         op = stack.pop()
         if isinstance(op, Placeholder):
@@ -66,7 +66,7 @@ class _Index:
 
     value: the index.
     dimension: the number of the dimension that it indexes.
-    first, end: its required range; `end` is past the last.
+    first, end: the range in which the index must be; `end` is one past the last.
     """
 
     value: Expr
@@ -76,7 +76,7 @@ class _Index:
 
 
 class _Reads:
-    """The reads of one operation, whose first axis begins at `start`."""
+    """The reads of one operation.  Its first axis begins at `start`."""
 
     def __init__(self, op: Compute, readable: Readable, facts: Context, start: int) -> None:
         self.op = op
@@ -89,7 +89,7 @@ class _Reads:
 
     @property
     def context(self) -> Context:
-        """Facts with the range of each axis."""
+        """The given facts and the range of each axis."""
         if self._context is None:
             facts = self.facts.with_box(self._box)
             for n in self.extents.values():
@@ -120,7 +120,7 @@ class _Reads:
         return self._asserted
 
     def _unproved(self, load: ir.Load) -> list[_Index]:
-        """The indices of `load` that are not inside the tensor by the axes' ranges alone."""
+        """The indices of `load` that the axes' ranges alone do not prove inside the tensor."""
         unproved: list[_Index] = []
         assert isinstance(load.buffer, Tensor)
         for n, value in enumerate(load.indices):
@@ -159,7 +159,7 @@ class _Reads:
                 raise self._error(load, index, low, high)
 
     def _ends_inside(self, index: _Index, ctx: Context) -> tuple[bool, bool]:
-        """Like `_inside`, by the index's ends over all axes: for products of axes and extents."""
+        """Like `_inside`, from both ends of the index over all axes; proves products of axes."""
         ends = eliminate(index.value, self._box, ctx)
         if ends is None:
             return False, False
@@ -172,7 +172,7 @@ class _Reads:
         return {v: (0, dim_expr(n) - 1) for v, n in self.extents.items() if isinstance(v, Var)}
 
     def _is_inside_unless_empty(self, load: ir.Load, index: _Index, ctx: Context) -> bool:
-        """Whether `index` is inside a symbolic extent of at least 1, which is then asserted."""
+        """Whether `index` is inside for a symbolic extent of at least 1, which is then asserted."""
         if not isinstance(index.end, Expr):
             return False
         some = index.end >= 1
@@ -183,7 +183,7 @@ class _Reads:
             f"{self.op.name}: {load.buffer.name} has no element in dimension {index.dimension}, "
             f"but {_shown(load)} reads one"
         )
-        before = self._asserted.get(load)  # that of another dimension
+        before = self._asserted.get(load)  # the assertion for another dimension
         fine = any_of(some, *mine)
         if before is not None:
             fine = all_of(before.cond, fine)
@@ -237,7 +237,7 @@ class _Reads:
 
 
 def _computed(load: ir.Load) -> Expr:
-    """The value of a read from a tensor whose elements are given by an expression."""
+    """The element that `load` reads, as an expression if a compute without reduction defines it."""
     assert isinstance(load.buffer, Tensor)
     op = load.buffer.op
     if isinstance(op, (Placeholder, Extern)) or isinstance(op.body[0], Reduce):

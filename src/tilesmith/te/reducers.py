@@ -1,4 +1,4 @@
-"""Reductions that users define; known ones are recognised by their expressions."""
+"""Reductions that users define, and the recognition of known reductions by their expressions."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def comm_reducer(
 ) -> Callable[..., tuple[Expr, ...] | Expr]:
     """A user-defined reduction.
 
-    combine: gets two values (tuples of n for n values) and returns one.
-    identity: gets the element types and returns the starting value, the neutral element.
-    commutative, associative: whether the order of two values, and the grouping of three, may
-        change.  None: found by a trial with small numbers.
+    combine: maps two values to one value; for a reduction of n values, two n-tuples to one n-tuple.
+    identity: maps the element types to the start value, which is the neutral element.
+    commutative, associative: whether a change of the order of two values, or of the grouping of
+        three, keeps the result.  None: a trial with small numbers decides.
 
-    Steps that need a law, such as `rfactor`, are refused for a reducer that does not obey it.
-    Raises ExpressionError, where the result is used, if a law is claimed that whole numbers from 1
+    Steps that need a law, such as `rfactor`, are refused for a reducer that does not obey it.  The
+    use of the result raises ExpressionError if a law is claimed that whole numbers from 1
     contradict.
 
-    A sum, product, minimum or maximum by any name is recognised, and is as fast as `te.sum`.
+    A sum, product, minimum or maximum is recognised under any name, and is as fast as `te.sum`.
 
     The result is used like `te.sum`: `argmax((index, value), axis=k)` returns one expression per
     value.
@@ -78,11 +78,11 @@ def comm_reducer(
 def _with_laws(
     reducer: Reducer, dtypes: tuple[DType, ...], claimed: dict[str, bool | None]
 ) -> Reducer:
-    """`reducer` with the laws that are claimed for it, and those found by trial where nothing is
-    claimed.
+    """`reducer` with its laws: the claimed ones, and the results of the trial for laws without a
+    claim.
 
-    A claim may hold only for the values that occur, such as counts that are never negative.  So
-    only whole numbers from 1 on can contradict it.
+    A claim may hold only for the values that occur, for example counts, which are never negative.
+    So a claim is tried only on whole numbers from 1 on.
     """
     start = reducer.identity(dtypes)
     laws = laws_found(reducer.combine, start, dtypes)

@@ -1,8 +1,8 @@
-"""Derivation of a stage's axes from one another: one class for each relation, with all its
+"""Relations between the axes of a stage: one class for each kind of relation, with all its
 arithmetic.
 
-A relation takes some axes (`parents`) and makes others (`made`).  Extents are derived from parents
-to made axes.  Values of axes are derived the other way, from the loops to the root axes.
+A relation replaces some axes (`parents`) by others (`made`).  The extents of made axes follow from
+those of the parents.  Values follow in the other direction, from the loops to the root axes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tilesmith.ir.expr import Const, Expr, as_expr, const
 from tilesmith.ir.types import Dim, same_dim
 
 Tail = Literal["peel", "guard", "roundup"]
-"""Treatment of a split that does not divide: "peel" inserts a guard that peeling removes, "guard"
-one that stays, "roundup" computes past the end into padded memory.
+"""Treatment of a split whose factor does not divide the extent: "peel" inserts a guard that peeling
+removes, "guard" inserts a guard that stays, "roundup" computes past the end into padded memory.
 """
 
 
 def dim(value: Dim) -> Dim:
-    """A dimension with constants as plain ints."""
+    """`value`, as an int if it is constant."""
     return int(value.value) if isinstance(value, Const) else value
 
 
@@ -68,7 +68,7 @@ class Guard:
     """A condition for the body to run.
 
     cond: the condition.
-    tail: the treatment that the schedule requested.
+    tail: the tail that the schedule requested.
     """
 
     cond: Expr
@@ -77,12 +77,13 @@ class Guard:
 
 @dataclass(slots=True)
 class AxisValues:
-    """The values of a stage's axes when its loops have given values; see `axis_values`.
+    """The values of a stage's axes for given values of its loops; see `axis_values`.
 
-    values: each axis in terms of the loops.
-    overhang: root axes whose value may exceed their extent, with the tail to use there.
+    values: the value of each axis, as an expression of the loops.
+    overhang: the axes whose value may exceed their extent, with the tail to use there.
     guards: conditions that no padding can replace.  A value past the extent of an inner axis would
-        belong to the outer axis's next iteration, or a value may be before the start of its axis.
+        repeat an element of the outer axis's next iteration, or a value may be before the start of
+        its axis.
     """
 
     values: dict[str, Expr]
@@ -90,7 +91,7 @@ class AxisValues:
     guards: list[Guard] = field(default_factory=list)
 
     def guard(self, cond: Expr, tail: Tail) -> None:
-        """Add a guard that no padding can replace: the excess is not at the end of a tensor."""
+        """Add a guard for an excess that is not at the end of a tensor: no padding replaces it."""
         self.guards.append(Guard(cond, "peel" if tail == "roundup" else tail))
 
 
@@ -102,25 +103,25 @@ class AxisRelation(ABC):
     @property
     @abstractmethod
     def parents(self) -> tuple[str, ...]:
-        """The axes that are no longer loops."""
+        """The axes that the relation replaces; they are no longer loops."""
 
     @property
     @abstractmethod
     def made(self) -> tuple[str, ...]:
-        """The axes that replace them."""
+        """The axes that the relation makes."""
 
     @property
     @abstractmethod
     def said(self) -> str:
-        """The step that replaced the parents, for messages: "it was ..."."""
+        """The step that replaced the parents, as a message continues after "it was"."""
 
     @abstractmethod
     def extents(self, of: Mapping[str, Dim]) -> tuple[Dim, ...]:
-        """Extents of the new axes, from the extents of all earlier axes."""
+        """The extents of the made axes, from the extents of all earlier axes."""
 
     @abstractmethod
     def resolve(self, known: AxisValues, extents: Mapping[str, Dim]) -> None:
-        """Add the values of the parents to `known`, which has the values of the new axes."""
+        """Add the values of the parents to `known`, which has the values of the made axes."""
 
 
 class _OfOneAxis(AxisRelation):
@@ -141,7 +142,7 @@ class SplitRelation(_OfOneAxis):
     outer, inner: the axes made.
     factor: extent of the inner axis, if given.
     nparts: extent of the outer axis, if given instead.
-    tail: what happens if the split does not divide.
+    tail: the treatment of a split that does not divide.
     """
 
     parent: str
@@ -169,7 +170,7 @@ class SplitRelation(_OfOneAxis):
         values, overhang = known.values, known.overhang
         outer, inner, whole = extents[self.outer], extents[self.inner], extents[self.parent]
         if self.inner in overhang:
-            # past its end the inner value would repeat the first one of the next block
+            # past its end an inner value would repeat the first value of the next block
             known.guard(values[self.inner] < dim_expr(inner), overhang.pop(self.inner))
         values[self.parent] = add(mul(values[self.outer], inner), values[self.inner])
         exact = (
@@ -184,7 +185,7 @@ class SplitRelation(_OfOneAxis):
 
 
 def _merge(a: Tail | None, b: Tail | None) -> Tail | None:
-    """The stricter of two tails: memory may be padded only if both allow it."""
+    """The stricter of two tails: "roundup" needs padding, which both must allow."""
     if a is None or b is None:
         return a or b
     return a if b == "roundup" else b if a == "roundup" or b == "peel" else a

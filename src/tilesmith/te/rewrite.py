@@ -8,7 +8,7 @@ from tilesmith.ir.expr import Expr, Load, Select, Unary, post_order, rebuilt, sa
 
 
 def map_loads(roots: tuple[Expr, ...], f: Callable[[Load], Expr]) -> tuple[Expr, ...]:
-    """`roots` with each Load replaced by `f(load)`, after its own indices were rewritten."""
+    """`roots` with each Load replaced by `f(load)`, innermost Loads first."""
     done: dict[Expr, Expr] = {}
     for root in roots:
         for node in post_order(root):
@@ -33,11 +33,12 @@ _SETS = 4  # upper bound on the sets of conditions that are distinguished for on
 
 
 def guarded_loads(root: Expr) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
-    """The Loads of `root` with the conditions under which they are evaluated; a shared node appears
-    once per set of conditions.
+    """The Loads of `root`, each with the conditions under which it is evaluated.  A shared Load
+    appears once per set of conditions.
 
-    A set is left out if a subset of it was found before.  A node with many sets appears with the
-    conditions that these have in common: in a chain of selects their number would be exponential.
+    A set is left out if a subset of it was found before.  A node with more than `_SETS` sets
+    appears with the conditions that all its sets have in common, because a chain of selects can
+    have exponentially many sets.
     """
     by_node: dict[Expr, list[tuple[Expr, ...]]] = {}
     stack: list[tuple[Expr, tuple[Expr, ...]]] = [(root, ())]

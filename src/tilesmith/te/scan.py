@@ -39,13 +39,13 @@ def scan(
 ) -> Any:
     """The tensor of all steps of a recurrence; a tuple of tensors if sequences are given.
 
-    init: the first steps, of shape (given, ...); `given` is a number, 1 for most.
-    update: step `t`, of shape (T, ...).  It reads the state at steps `t - given` to `t - 1` only,
-        directly or through other computes whose first axis is time.
+    init: the first steps, of shape (given, ...).  `given` is a constant, in most scans 1.
+    update: the formula of step `t`, of shape (T, ...).  It reads the state only at steps `t -
+        given` to `t - 1`, directly or through other computes whose first axis is time.
     state: placeholders of the shape of `update`, which stand for the result.
 
-    Only the last steps are kept in memory if later stages read no others.  Raises ExpressionError
-    for shapes, element types and indices that do not fit.
+    Only the last steps are kept in memory if later stages read no other steps.  Raises
+    ExpressionError for shapes, element types and indices that a scan can't have.
     """
     several = not isinstance(state, Tensor)
     inits, updates, states = (
@@ -79,7 +79,7 @@ def _checked_shapes(
     updates: tuple[Tensor, ...],
     states: tuple[Tensor, ...],
 ) -> int:
-    """The number of steps that `inits` define."""
+    """Check all shapes.  Returns the number of first steps."""
     whole = states[0].shape
     first_steps = inits[0].shape[0] if inits[0].shape else 0
     if not isinstance(first_steps, int) or first_steps < 1:
@@ -102,8 +102,8 @@ def _checked_shapes(
 def _reads_of_states(
     name: str, inside: frozenset[Compute], states: tuple[Tensor, ...], first_steps: int
 ) -> tuple[int, frozenset[int]]:
-    """The largest number of steps back to a state that is read, and the axes along which a step
-    reads other indices than its own.
+    """The largest distance in steps from a step to a state that it reads, and the axes along which
+    a step reads other indices than its own.
     """
     rank, lag = len(states[0].shape), 1
     mixed: set[int] = set()
@@ -157,7 +157,7 @@ def _inside(updates: Sequence[Tensor], states: Sequence[Tensor]) -> frozenset[Co
 
 
 def _steps_back(op: Compute, load: Load) -> int | None:
-    """Steps between a compute and the state it reads, along the first axis; None if varying."""
+    """The distance in steps from a compute back to the state that it reads; None if it varies."""
     if not op.axis or not load.indices:
         return None
     time: Expr = op.axis[0].var

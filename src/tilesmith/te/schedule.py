@@ -1,5 +1,4 @@
-"""Schedules: the execution of a tensor expression, as a list of steps that users write through
-stage objects.
+"""Schedules: the execution of tensor expressions, as a list of steps that users apply by methods.
 
 `create_schedule` makes one, and `s[tensor]` is a stage.  Each method of a stage or of the schedule
 appends one step (`te.steps`).  It takes effect at once on the derived loop structure (`te.state`),
@@ -52,7 +51,7 @@ class Schedule(History):
         return stage_of(self, key)
 
     def _stages_made(self, step: Step) -> tuple[Tensor, ...]:
-        """The first tensors of the stages that `step` adds."""
+        """Apply `step`.  Returns the first tensor of each stage that it adds."""
         known = self.state.stages
         self.apply(step)
         new = (s for n, s in self.state.stages.items() if n not in known)
@@ -73,8 +72,8 @@ class Schedule(History):
         return copy
 
     def cache_write(self, tensor: TensorLike, scope: Scope) -> Tensor:
-        """Compute `tensor` in `scope` and copy it out.  Returns the tensor in `scope`, which has
-        the reduction axes.
+        """Compute `tensor` in memory `scope` and copy it out.  Returns the tensor in `scope`, whose
+        stage has the reduction axes.
 
             C[i] = sum(...)  ->  C_register[i] = sum(...); C[i] = C_register[i]
         """
@@ -83,8 +82,8 @@ class Schedule(History):
         return copy.op.outputs[value]
 
     def rfactor(self, tensor: TensorLike, axis: AxisLike) -> Tensor:
-        """Make reduction loop `axis` of `tensor` a leading spatial axis of partial results.
-        Returns those.
+        """Make reduction loop `axis` of `tensor` the leading spatial axis of a tensor of partial
+        results.  Returns that tensor.
 
             C[i] += f(ko, ki)  ->  C_rf[ki, i] += f(ko, ki); C[i] += C_rf[ki, i]
         """
@@ -122,8 +121,8 @@ class Schedule(History):
 
             T[i] = f(i); C = T[a]  ->  T[io, ii] = f(io*factor + ii); C = T[a // factor, a % factor]
 
-        A reader of every `factor`-th element then needs one element along `ii`, not all elements
-        between the first and the last one.
+        After that, a reader of every `factor`-th element needs one index along `ii`, instead of all
+        elements between its first and its last one.
         """
         stage, value = self.state.resolve(tensor)
         own = self[stage]
@@ -138,7 +137,7 @@ class Schedule(History):
 
             B[n, k]  ->  B_physical[n // 16, k, n % 16]       # lambda n, k: (n // 16, k, n % 16)
 
-        For a parameter this changes the kernel's signature: it takes the physical array.
+        For a parameter this changes the kernel's signature: the kernel takes the physical array.
         """
         stage, value = self.state.resolve(tensor)
         if not isinstance(layout, (Layout, str)):
@@ -185,7 +184,7 @@ class Schedule(History):
         return s
 
     def hash(self) -> str:
-        """A digest of the expressions and steps; schedules with equal ones have the same digest."""
+        """A digest of expressions and steps, the same for schedules that are equal in both."""
         digest = hashlib.sha256(text.canonical(self.ops).encode())
         digest.update(self.to_json().encode())
         return digest.hexdigest()
@@ -195,7 +194,7 @@ class Schedule(History):
 def create_schedule(
     results: Operation | Tensor | Sequence[Operation | Tensor],
 ) -> Schedule:
-    """The schedule of `results` without steps: each stage separate.
+    """The schedule of `results` without steps: each stage has loops of its own.
 
     results: the outputs, as tensors or as the operations that make them (`tensor.op`).
 

@@ -15,7 +15,7 @@ Slope = tuple[int, int]
 
 
 def slope(e: Expr, v: Var) -> Slope | None:
-    """The growth of the integer `e` with `v`; None if it is not known."""
+    """Bounds on the growth of the integer `e` when `v` grows by 1; None if they are not known."""
     if e is v:
         return 1, 1
     if v not in free_vars(e):
@@ -47,7 +47,7 @@ def slope(e: Expr, v: Var) -> Slope | None:
 
 
 def _slope_of_select(e: ir.Select, v: Var) -> Slope | None:
-    """The slopes of both sides, and the jump where `v` passes from one to the other."""
+    """Bounds on the slopes of both values and on the jump where `v` passes between them."""
     a, b = slope(e.if_true, v), slope(e.if_false, v)
     if a is None or b is None:
         return None
@@ -58,7 +58,7 @@ def _slope_of_select(e: ir.Select, v: Var) -> Slope | None:
         return None
     terms, k = affine_form(e.cond.b - e.cond.a)
     if e.cond.op == "lt":
-        k -= 1  # the condition is: terms + k >= 0
+        k -= 1  # now the condition is terms + k >= 0
     if terms == {v: 1}:
         late, early, first = e.if_true, e.if_false, -k
     elif terms == {v: -1}:

@@ -1,4 +1,4 @@
-"""A stage of a schedule as users see it: the primitives that transform its loops.
+"""A stage of a schedule, with the schedule primitives as its methods.
 
 Each method appends one step (`te.steps`).  It takes effect at once on the derived loop structure
 (`te.state`), or raises ScheduleError and changes nothing.
@@ -33,11 +33,11 @@ _ELSEWHERE = {
     "compute_with": "s[t].compute_at(s[u], axis) places a stage in loops of another one",
     "infer_bound": "te.lower(s, args) infers all bounds; print it",
 }
-"""Words of TVM's and Halide's schedules, with the words that replace them here."""
+"""Names of methods in TVM's and Halide's schedules, with their counterparts here."""
 
 
 def word(where: str, name: str) -> str:
-    """Message for a missing attribute `name`, with our word if it is another project's."""
+    """The message for a missing attribute.  It gives our counterpart of another project's name."""
     ours = _ELSEWHERE.get(name)
     return f"there is no {where}.{name}" + (f": {ours}" if ours else "")
 
@@ -70,7 +70,7 @@ class History:
         self._steps = (*self._steps, step)
 
     def checkpoint(self) -> tuple[State, tuple[Step, ...]]:
-        """The value that `restore` needs to return to this point."""
+        """The current state and steps, to which `restore` returns."""
         return self._state, self._steps
 
     def restore(self, point: tuple[State, tuple[Step, ...]]) -> None:
@@ -83,8 +83,8 @@ class Axis:
 
     stage: name of the stage.
     name: name of the axis.
-    extent: extent in the whole domain; a stage attached inside another may run less.
-    is_reduce: whether it is reduced.
+    extent: extent in the whole domain.  A stage attached inside another may run fewer iterations.
+    is_reduce: whether the axis is reduced.
     """
 
     stage: str
@@ -115,7 +115,7 @@ class Stage:
         return f"<stage {self.name}: {', '.join(self.state.leaves)}>"
 
     def __getitem__(self, axis: AxisLike) -> Axis:
-        """The axis of this name.  Raises ScheduleError."""
+        """The axis called `axis`.  Raises ScheduleError if there is none."""
         return self._axes((self.axis_name(axis),))[0]
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -127,7 +127,7 @@ class Stage:
 
     @property
     def op(self) -> Operation:
-        """The current operation (rewrites such as cache_write and rfactor replace it)."""
+        """The current operation.  Rewrites such as cache_write and rfactor replace it."""
         return self.state.op
 
     @property
@@ -190,7 +190,7 @@ class Stage:
         return axis
 
     def _made(self, step: st.Step) -> tuple[Axis, ...]:
-        """The axes that `step` makes from others."""
+        """Apply `step`.  Returns the axes that it makes."""
         self._history.apply(step)
         return self._axes(self.state.relations[-1].made)
 
@@ -213,8 +213,8 @@ class Stage:
         tail: treatment of a split that does not divide: "peel" (a guard that peeling removes),
             "guard" (a guard that stays), "roundup" (compute past the end, into padded memory).
 
-        The factor may be an expression of variables for numbers that are not chosen yet.  The
-        extents of such a schedule are expressions.  It is for analysis and can't be lowered.
+        The factor may be an expression, whose variables stand for numbers that are not chosen yet.
+        Then the extents are expressions, too: the schedule is for analysis and can't be lowered.
         """
         outer, inner = self._made(st.Split(self.name, self.axis_name(axis), factor, nparts, tail))
         return outer, inner
@@ -240,9 +240,9 @@ class Stage:
 
         intrinsic: a result of `te.decl_tensor_intrin`, or its name.
 
-        Raises ScheduleError if the loops compute another expression; names of axes and the order of
-        loops and factors do not matter.  `te.lower` checks that the tiles have the memory layout
-        that the instruction reads.
+        Raises ScheduleError if the loops compute another expression; names of axes, the order of
+        loops and the order of factors do not matter.  `te.lower` checks that the tiles have the
+        memory layout that the instruction reads.
         """
         name = intrinsic if isinstance(intrinsic, str) else intrinsic.name
         if not isinstance(intrinsic, str) and tensor_intrinsic(name) is not intrinsic:
@@ -317,30 +317,30 @@ class Stage:
         self._history.apply(st.Parallel(self.name, self.axis_name(axis)))
 
     def bind(self, axis: AxisLike, index: str, lanes: int = 1) -> None:
-        """Run the iterations of a loop in blocks of threads on a device: the block or thread with
-        an index runs the iteration of that number.
+        """Divide the iterations of a loop among the blocks or threads of a device.  Iteration i
+        runs in the block or thread with index i.
 
         for i in 64: ...  ->  threadIdx.x for i in 64: ...
 
         index: "blockIdx.x", "threadIdx.x", or one of those with y or z.
 
-        A stage in "shared" memory that is computed inside such loops is computed by all threads of
-        the block together: its own loops are bound to the same indices.
+        A stage in "shared" memory inside such loops is computed by all threads of the block
+        together, if its own loops are bound to the same indices.
 
-        An axis that is reduced may be bound to threads.  Each of them adds up its terms in private
-        memory, scope "register" or "stack", and all of them get the complete result:
+        An axis that is reduced may be bound to threads.  Each thread adds up its terms in private
+        memory (scope "register" or "stack"), and all threads get the complete result:
 
         for k in 64: s = s + x[k]  ->  for k in thread_x(64): s = s + x[k]
                                        let whole = wave_reduce(add, s, 32)
                                        ...
 
         lanes: number of neighbouring threads along x that exchange partial results by shuffles,
-            which the target must have (`Device.shuffle_lanes`).  Other threads, and all of them
-            with 1, use shared memory.
+            which the target must have (`Device.shuffle_lanes`).  Results of different groups of
+            lanes are exchanged in shared memory; with 1, all results are.
 
-        Raises ScheduleError for an unknown index, or one that another loop of the stage has.
-        Raises it also for a reduction axis that is bound to blocks, or whose reduction is not a
-        sum, product, minimum or maximum.
+        Raises ScheduleError for an unknown index, or one to which another loop of the stage is
+        bound.  A reduction axis raises it, too, if it is bound to blocks, or if the reduction is
+        not a sum, product, minimum or maximum.
         """
         self._history.apply(st.Bind(self.name, self.axis_name(axis), index, lanes))
 
@@ -360,30 +360,30 @@ class Stage:
         self._history.apply(st.ComputeAt(self.name, target.name, target.axis_name(axis)))
 
     def store_at(self, stage: StageLike, axis: AxisLike) -> None:
-        """Store the values of this stage in memory that is allocated inside `axis`, a loop around
-        the one at which the stage is computed.  Each iteration of the loops between then computes
-        only the values that no earlier one has computed (a sliding window).
+        """Store the values of this stage in memory that is allocated inside `axis`, a loop further
+        out than the loop at which the stage is computed.  Then each iteration of the loops between
+        the two computes only values that no earlier iteration has computed (a sliding window).
 
             for y in 64:                         for y in -2 .. 63:
                 for r in 3: B[r] = f(y + r)  ->      B[(y + 2) % 4] = f(y + 2)
                 C[y] = B[0] + B[1] + B[2]            if y >= 0:
                                                          C[y] = B[y % 4] + ... + B[(y + 2) % 4]
 
-        `axis` is a loop of the stage inside which this one is computed (compute_at), or the loop at
-        which that stage is itself computed.  The loops between must run in sequence.  Along the
-        outermost of them only the window stays in memory; its size is rounded up to a power of two
-        (`fold_storage` sets another).  compute_at, compute_root and compute_inline move the memory
-        back to the loop where the stage is computed.
+        `axis` is a loop of the stage inside which this stage is computed (compute_at), or the loop
+        at which that other stage is itself computed.  The loops between must run in sequence.
+        Along the outermost of these loops only the window stays in memory, with its size rounded up
+        to a power of two (`fold_storage` sets another size).  compute_at, compute_root and
+        compute_inline move the memory back to the loop where the stage is computed.
 
-        Raises ScheduleError if a loop between is parallel or vectorised.  Lowering raises it if a
-        dimension moves with several loops, or with one in no fixed direction.
+        Raises ScheduleError if a loop between is parallel or vectorised.  Lowering raises it if the
+        window moves along a dimension with several loops, or in no fixed direction.
         """
         target = stage_of(self._history, stage)
         self._history.apply(st.StoreAt(self.name, target.name, target.axis_name(axis)))
 
     def store_root(self) -> None:
-        """`store_at` outside of all loops of the stage inside which this one is computed; that
-        stage must be at the root.
+        """Store the values as `store_at` does, but outside of all loops of the stage inside which
+        this stage is computed.  That other stage must be at the root.
         """
         self._history.apply(st.StoreRoot(self.name))
 
@@ -392,8 +392,8 @@ class Stage:
 
             allocate B[4, 64]; B[y % 4, x]  ->  allocate B[3, 64]; B[y % 3, x]
 
-        The dimension must be the one along which the outermost loop of `store_at` slides, and
-        `factor` at least its window, which lowering checks.
+        The dimension must be the one along which the outermost loop of `store_at` slides.  Lowering
+        checks that `factor` is at least the size of the window.
         """
         self._history.apply(st.FoldStorage(self.name, self.axis_name(axis), factor))
 
@@ -406,7 +406,7 @@ class Stage:
         self._history.apply(st.ComputeInline(self.name))
 
     def compute_root(self) -> None:
-        """Compute the whole stage before its readers: undoes compute_at and compute_inline."""
+        """Compute the whole stage before its readers; undoes compute_at and compute_inline."""
         self._history.apply(st.ComputeRoot(self.name))
 
     def set_scope(self, scope: Scope) -> None:
@@ -430,14 +430,14 @@ class Stage:
             for io: body               ->  for io: prefetch(A[(io + offset)*8 ...]); body
             for io: for ii: body       ->  for io: for ii: prefetch(A[(io + offset)*8 + ii]); body
 
-        axis: a loop of this stage, or of another stage inside which this one is computed.  In the
-            latter case the memory must be contiguous, and the iterations of `over` divide its cache
-            lines evenly.
+        axis: a loop of this stage, or of another stage inside which this stage is computed.  For a
+            loop of another stage the memory must be contiguous, and the iterations of `over` divide
+            its cache lines evenly.
         offset: the prefetch distance in iterations of `axis`.
-        over: a loop inside `axis` over which the prefetches are spread; without it they are issued
-            at once.
+        over: a loop inside `axis` over which the prefetches are spread.  None: they are issued at
+            once.
         parts: for a loop of another stage, the number of successive iterations that read the same
-            elements.  Each prefetches one of that many parts.
+            elements.  Each of these iterations prefetches one part.
         """
         source, value = self._history.state.resolve(tensor)
         place = "" if over is None else self.axis_name(over)
@@ -454,7 +454,7 @@ class Stage:
         self._history.apply(st.StorageAlign(self.name, self.axis_name(axis), factor, offset))
 
     def double_buffer(self) -> None:
-        """Compute the part for the next iteration before this iteration uses its own, in two
+        """Compute the next iteration's part of this stage before the current part is used, in two
         alternating buffers (software pipelining).
 
             for i: B[...] = f(i); use B    ->    B[0] = f(0)
@@ -476,13 +476,14 @@ class Stage:
                                                    async: if i + 1 < n: B[(i+1) % 2] = A[i + 1]
                                                    use B[i % 2]
 
-        Stages in shared memory that are pipelined at one loop have the same depth.  A stage that
-        reads what it stores, such as a sum, is not a copy: it is computed ahead synchronously.
+        Stages in shared memory that are pipelined at one loop must have the same depth.  A stage
+        that reads its own stores, such as a sum, is not a copy, so it is computed ahead
+        synchronously.
         """
         self._history.apply(st.Pipeline(self.name, depth))
 
     def pragma(self, axis: AxisLike, key: str, value: str | int | bool = True) -> None:
-        """Attach a note for code generation to a loop; it becomes an attribute of the function.
+        """Attach a note for code generation to a loop, as an attribute of the function.
 
         for io: ...  ->  func attrs ("pragma C.io key", "value")
         """

@@ -2,11 +2,11 @@
 values.
 
 A *stage* is an operation with its loops and memory.  Its *root* axes are the operation's own,
-spatial ones first, then reductions.  Relations (split, fuse) derive further axes from them.  The
-*leaves*, outermost first, are its loops.  Axes and stages are referred to by names that are unique
-in their stage and schedule.  The tensor expressions themselves are never edited.  A rewrite such as
-`cache_write` gives a stage a new operation, and `State.tensors` maps every tensor that users hold
-to its current stage.
+spatial ones first, then reductions.  Relations (split, fuse) derive further axes from the root
+axes.  The *leaves*, outermost first, are the loops of the stage.  The name of an axis is unique in
+its stage, and the name of a stage in its schedule.  The tensor expressions themselves are never
+edited.  A rewrite such as `cache_write` gives a stage a new operation, and `State.tensors` maps
+every tensor that users hold to its current stage.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PrefetchMark:
     """A prefetch of elements that the stage reads.
 
     source: the stage that is read.
-    value: number of its value.
+    value: number of the value of `source`.
     axis: the loop whose iterations are prefetched.
     offset: prefetch distance in iterations of `axis`.
     over: the loop over which the prefetches are spread; empty for none.
@@ -79,26 +79,26 @@ class StageState:
     reads: values read by the body, as (stage, value number), in order of first use.
     roots: names of the operation's spatial axes, then of its reduction axes.
     leaves: names of the loops, outermost first.
-    is_output: whether it computes an output of the schedule.
+    is_output: whether the stage computes an output of the schedule.
     relations: the derivations of axes from one another.
     kinds: kinds of the loops; serial where absent.
-    attach: the place where it is computed.
-    store: the loop around `attach` that contains its memory, or "root" for memory outside of all
-        loops; None: its memory is where it is computed.
+    attach: the place where the stage is computed.
+    store: the loop around `attach` inside which its memory is allocated, or "root" for outside of
+        all loops.  None: the memory is allocated where the stage is computed.
     folds: (axis number, factor) of fold_storage.
     scope: scope of its memory; None: chosen by lowering.
     layout: layout of its memory; None is row-major.
     aligns: (axis number, factor, offset) of storage_align.
-    buffers: pipeline depth: the number of iterations whose parts exist at a time, this one and
-        those ahead.
+    buffers: pipeline depth, the number of iterations whose parts exist at a time: the current one
+        and those ahead.
     prefetches: its prefetches.
     pragmas: (axis, key, value) notes for code generation.
-    is_adaptable: whether a loop whose extent is not a constant may get another kind than in
-        `kinds`, which was chosen for an expected size.
-    lanes: number of neighbouring threads that exchange partial results of its reduction by
-        shuffles; 1: none do.
-    tensorized: a loop and the tensor intrinsic that computes it and the loops inside; None for
-        none.
+    is_adaptable: whether lowering may replace kinds of loops without a constant extent, because
+        `kinds` was chosen for an expected size.
+    lanes: number of neighbouring threads that exchange partial results of the reduction by
+        shuffles; 1: no shuffles.
+    tensorized: (loop, name of the tensor intrinsic that computes this loop and those inside), or
+        None.
     """
 
     name: str
@@ -213,7 +213,7 @@ class State:
     tensors: Mapping[Tensor, tuple[str, int]]
 
     def with_stage(self, stage: StageState) -> State:
-        """The state with the stage of that name replaced."""
+        """The state in which `stage` replaces the stage of the same name."""
         return State({**self.stages, stage.name: stage}, self.tensors)
 
     def with_new_stage(
@@ -230,7 +230,9 @@ class State:
         return State(stages, tensors)
 
     def with_operation(self, stage: StageState) -> State:
-        """The state with another operation of a stage, whose tensors `tensors` maps to it."""
+        """The state with `stage` in place of the one of its name.  `tensors` also maps its
+        operation's tensors.
+        """
         tensors = {**self.tensors, **{t: (stage.name, t.index) for t in stage.op.outputs}}
         return State({**self.stages, stage.name: stage}, tensors)
 
@@ -244,7 +246,7 @@ class State:
         return self.stages[name]
 
     def resolve(self, key: Tensor | Operation | str) -> tuple[str, int]:
-        """Stage and value number of a tensor, operation or stage's name.  Raises ScheduleError."""
+        """Stage and value number of a tensor, operation or stage name.  Raises ScheduleError."""
         if isinstance(key, str):
             return self.stage(key).name, 0
         tensor = key.outputs[0] if isinstance(key, (Placeholder, Compute)) else key
@@ -260,7 +262,7 @@ class State:
         return tuple(dict.fromkeys(self.tensors[t] for t in op.inputs))
 
     def consumers(self) -> dict[str, list[str]]:
-        """For each stage, the stages whose loops read it, directly or through inlined ones."""
+        """For each stage, the stages whose loops read it, directly or through inlined stages."""
         direct: dict[str, list[str]] = {n: [] for n in self.stages}
         for stage in reversed(tuple(self.stages.values())):
             for producer in dict.fromkeys(n for n, _ in stage.reads):
@@ -284,7 +286,8 @@ class State:
 
     def kept_over(self, name: str) -> tuple[str, ...]:
         """The loops that carry values of stage `name` to their next iteration, outermost first.
-        They belong to the stage inside which it is computed, and lie between its memory and itself.
+        They are loops of the stage inside which stage `name` is computed, between its memory and
+        itself.
         """
         stage = self.stages[name]
         place = stage.attach
@@ -297,7 +300,7 @@ class State:
         return leaves[first : leaves.index(place.axis) + 1]
 
     def ancestors(self, name: str) -> Iterator[At]:
-        """The place where `name` is attached, then that of its stage, up to a stage at the root."""
+        """The place of stage `name`, then the place of that place's stage, up to the root."""
         attach = self.stages[name].attach
         while isinstance(attach, At):
             yield attach
@@ -355,7 +358,9 @@ def initial(outputs: tuple[Operation, ...]) -> State:
 
 
 def _with_steps(state: State, name: str) -> State:
-    """The state in which stages inside a scan are at its time loop if they reduce, else inlined."""
+    """The state in which the stages inside scan `name` are computed at its time loop if they
+    reduce, else inlined.
+    """
     time = At(name, state.stages[name].roots[0])
     for inside in state.inside_scan(name):
         stage = state.stages[inside]

@@ -53,13 +53,13 @@ class IterVar(Operators):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reducer:
-    """The way in which a reduction combines values.  Reducers are identified by their fields:
-    `SUM`, `PROD`, `MIN` and `MAX` are the only ones of their kind (see `comm_reducer`).
+    """The way in which a reduction combines values.  Reducers with equal fields are equal.  `SUM`,
+    `PROD`, `MIN` and `MAX` are the only reducers with their definitions (see `comm_reducer`).
 
     name: label for people.
     combine: maps two n-tuples of values to one (argmax has n = 2).
     identity: maps the n element types to the n starting values.
-    laws: the laws that permit other orders of its values.
+    laws: the laws that permit to combine the values in another order.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Reduce(Expr):
     reducer: how values are combined.
     sources: the reduced expressions.
     axes: the reduction axes.
-    index: number of the value.
+    index: number of the value, for a reducer of several values.
     """
 
     reducer: Label[Reducer]
@@ -118,14 +118,13 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recurrence:
-    """The properties that make a compute a scan (`te.scan`): it reads its own results of earlier
-    steps.
+    """The properties of a scan (`te.scan`), a compute that reads its own results of earlier steps.
 
-    states: placeholders that stand for its outputs, in order.
+    states: placeholders that stand for the outputs of the scan, in order.
     given: number of first steps that read no state.
-    lag: upper bound on the distance in steps to a result that it reads.
+    lag: upper bound on the distance in steps to an earlier result that a step reads.
     mixed: numbers of the axes along which a step reads other indices than its own.
-    inside: the computes that read a state, of step `given` and later ones.
+    inside: the computes that read a state.  They exist for step `given` and later steps.
     """
 
     states: tuple[Tensor, ...]
@@ -178,13 +177,13 @@ class Compute:
 
     @property
     def laws(self) -> Laws:
-        """The laws of its reduction; all laws if it reduces nothing."""
+        """The laws of the compute's reduction; all laws if it has none."""
         first = self.body[0] if self.body else None
         return first.reducer.laws if isinstance(first, Reduce) else ALL_LAWS
 
     @property
     def place(self) -> str:
-        """Its name and source position, for error messages."""
+        """The compute's name and source position, for error messages."""
         return f"{self.name} ({self.source})" if self.source else self.name
 
 
@@ -231,8 +230,8 @@ def producers_first(ops: Iterable[Operation]) -> dict[Operation, tuple[Tensor, .
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor(Operators):
-    """One output of an operation.  Indexing it makes a `Load` for use in other computes; a tensor
-    without dimensions can be used as its one element.
+    """One output of an operation.  Indexing a tensor makes a `Load` for use in other computes.  A
+    tensor without dimensions can be used like its only element.
 
     op: the operation.
     index: number of the output.
@@ -297,7 +296,7 @@ def placeholder(shape: Sequence[Dim], dtype: DType | str = f32, name: str = "in"
 
 @checked(ExpressionError)
 def var(name: str = "n") -> Var:
-    """An extent that is known at run time only, of type i64; also an operand in expressions."""
+    """An i64 variable: an extent that is known only at run time, or an operand of expressions."""
     return Var(name, i64)
 
 
@@ -409,7 +408,8 @@ _BY_OPERATION = {"add": SUM, "mul": PROD, "min": MIN, "max": MAX}
 
 def recognised(reducer: Reducer, dtypes: tuple[DType, ...]) -> Reducer:
     """`SUM`, `PROD`, `MIN` or `MAX` if `reducer` has the same definition for `dtypes`, whatever its
-    name.  With another start, only its way to combine is replaced.  Otherwise `reducer`.
+    name.  If only the start value differs from that of such a reducer, the result combines like it
+    and keeps the start value.  Any other `reducer` is returned as it is.
     """
     a, b = (tuple(Var(f"{x}{n}", d) for n, d in enumerate(dtypes)) for x in "ab")
     (value, *others), (start, *_) = reducer.combine(a, b), reducer.identity(dtypes)
@@ -464,5 +464,7 @@ max = _extremum(MAX)  # te.max
 
 
 def if_then_else(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:
-    """`if_true` where `cond` holds, else `if_false`; one is evaluated, so it may guard a load."""
+    """`if_true` where `cond` holds, else `if_false`.  Only one of the two is evaluated, so `cond`
+    may guard a load.
+    """
     return ir.select(cond, if_true, if_false)

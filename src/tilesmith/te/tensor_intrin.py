@@ -51,20 +51,22 @@ def decl_tensor_intrin(
         accumulates, then the placeholders in the order in which the expression reads them; returns
         the new result.  A tile is a vector of its elements in row-major order.
     accumulates: whether the expression is added to the old result; by default, if it is a sum.
-    features: LLVM's names of what a target must have.
+    features: LLVM's names of the features that a target must have.
     fmas: time of a call, in multiply-adds of full vectors, or the name of the field of `CpuModel`
         that holds it.
-    first_fmas: the same for a call whose last operand has just been loaded; None: the same time.
-    keep_alive: code that loops of calls must run now and then, for a unit that would power down.
+    first_fmas: time of a call whose last operand has just been loaded, as in `fmas`.  None: the
+        time of any other call.
+    keep_alive: code that loops of calls must run at intervals, because the unit of the instruction
+        would power down otherwise.
     load: for operands that instructions load by rows of any stride: called with a `TensorCode`, the
         operand, a pointer to its first element and the stride in bytes; returns the argument of
         `emit`.
     registers: number of registers that hold such tiles; None: the vector registers.
-    scratch: number of vector registers that the code needs besides those of operands and result.
+    scratch: number of vector registers that the code needs in addition to operands and result.
     threads: number of threads that run a call together, a warp; the result is in scope `fragment`.
         `emit` gets and returns the registers of one thread, and `load` fills them.
-    reads: loads that `load` makes of an operand with a row stride in bytes, to count bank
-        conflicts.  For each load: the bytes per thread, and the offset of each thread.
+    reads: the loads by which `load` reads an operand with a row stride in bytes, to count bank
+        conflicts.  Each load is the number of bytes per thread, and the offset of each thread.
     tolerance: relative error of the instruction against the expression; 0 for none.
 
     Raises ExpressionError for an expression that does not describe an instruction.
@@ -128,7 +130,7 @@ def _operand(name: str, t: Tensor) -> Operand:
 def _over_operands(
     name: str, term: Expr, operands: dict[Tensor, Operand], axes: dict[Expr, None]
 ) -> Expr:
-    """`term` with tensors replaced by operands.  Raises ExpressionError."""
+    """`term` with reads of tensors replaced by operands.  Raises ExpressionError."""
     done: dict[Expr, Expr] = {}
     seen: dict[Operand, Expr] = {}
     for node in post_order(term):
@@ -160,7 +162,7 @@ def _values(e: Expr) -> set[Expr]:
 
 
 def _with_digest(made: TensorIntrinsic) -> TensorIntrinsic:
-    """The intrinsic with a digest of its code's dependencies: a cache must not return old code."""
+    """The intrinsic with a digest of its code's dependencies, so that caches return no old code."""
     body = [_code(f) for f in (made.emit, made.load) if f is not None]
     text = (
         f"{made} {made.operands!r} {sorted(made.features)} {made.tolerance} {made.threads} {body!r}"

@@ -16,7 +16,7 @@ from .tensor import Compute, Extern, Operation, Placeholder, Reduce, Tensor, pro
 
 
 class _Names:
-    """Labels for variables and tensors: their own, made unique, or plain numbers."""
+    """Labels for variables and tensors: their own names, made unique, or numbers."""
 
     def __init__(self, canonical: bool) -> None:
         self.canonical = canonical
@@ -43,8 +43,8 @@ class _Names:
 
 
 def _shared(roots: Iterable[Expr]) -> set[Expr]:
-    """Inner nodes that are used more than once.  They are printed once and named, so that the text
-    stays linear in the DAG's size.
+    """The inner nodes that are used more than once.  Such a node is printed once, under a label, so
+    that the size of the text is linear in the size of the DAG.
     """
     uses: dict[Expr, int] = {}
     count_uses(roots, uses)
@@ -80,8 +80,8 @@ def _lines(op: Compute, names: _Names) -> list[str]:
 
 
 def _node(node: Expr, done: dict[Expr, str], names: _Names) -> str:
-    """The text of a node over the texts of its operands: as `ir.text` writes its declared syntax,
-    with every operation in parentheses.
+    """The text of a node, given the texts of its operands.  It has the syntax of `ir.text`, with
+    parentheses around every operation.
     """
     if isinstance(node, Reduce):
         return _reduce(node, [done[c] for c in node.children], names)
@@ -96,7 +96,7 @@ def _closed(text: str, is_atom: bool) -> str:
 
 
 def _reduce(node: Reduce, args: Sequence[str], names: _Names) -> str:
-    """A reducer is printed with its definition, for its name is a label."""
+    """The text of a reduction with its reducer's definition, because names are just labels."""
     axes = ", ".join(names.of(a.var, "k") for a in node.axes)
     dtypes = tuple(s.dtype for s in node.sources)
     a = tuple(Var(f"a{n}", d) for n, d in enumerate(dtypes))

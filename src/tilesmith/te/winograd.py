@@ -1,8 +1,8 @@
 """The stages of a Winograd convolution as tensor expressions.
 
 Tensors have the axes [x, y, ...]: the points of a tile first, then all other axes.  The arithmetic
-along one axis comes from `interpolation`.  Both the schedule step `winograd` and the operator
-`winograd_conv`, whose weights are transformed at compile time, are made of these.
+along one axis comes from `interpolation`.  The schedule step `winograd` is made of these stages,
+and so is the operator `winograd_conv`, which gets weights that were transformed at compile time.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .interpolation import WINDOW, chosen, output_rows
 from .tensor import Tensor, compute
 
 Rows = Callable[[int, Sequence[Any]], list[Any]]
-"""A transform along one axis for tiles of `m`: `input_rows` or `weight_rows`."""
+"""A transform along one axis for tiles of m x m results: `input_rows` or `weight_rows`."""
 
 Read = Callable[[Any, Any, Sequence[Expr]], Expr]
-"""Reads the element (row, column) of a tile or window, which the other indices select."""
+"""Reads element (row, column) of a tile or window, which the third argument selects."""
 
 
 def points(m: int) -> int:
@@ -31,8 +31,8 @@ def points(m: int) -> int:
 def transformed(
     names: tuple[str, str], m: int, rows: Rows, size: int, read: Read, rest: dict[str, Dim]
 ) -> tuple[Tensor, Tensor]:
-    """The transform of `size` x `size` elements along the columns, [x, s, *rest], and then along
-    the rows, [x, y, *rest].  `rest`: the other axes and their extents.
+    """The transforms of `size` x `size` elements, first along the columns only, [x, s, *rest], then
+    also along the rows, [x, y, *rest].  `rest` maps the other axes to their extents.
     """
     t, extents = points(m), tuple(rest.values())
 
@@ -58,6 +58,6 @@ def result_rows(name: str, m: int, products: Tensor, rest: Sequence[str]) -> Ten
 
 
 def result_at(m: int, rows: Tensor, i: Expr, j: Expr, at: Sequence[Expr]) -> Expr:
-    """The result at (i, j) of the image, from the rows (`result_rows`) of its tile `at`."""
+    """The result at (i, j) of the image, from `rows`, the output of `result_rows`, at tile `at`."""
     values = [rows[(i % m, c, *at)] for c in range(points(m))]
     return chosen(j % m, output_rows(m, values))

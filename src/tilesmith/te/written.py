@@ -1,4 +1,4 @@
-"""Checks of users' tensor expressions at their source line: extents, reducers."""
+"""Checks of extents and reducers in users' tensor expressions, and their source lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Values = tuple[Expr, ...]
 
 
 def extents(shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
-    """`shape` with every extent checked.  Raises ExpressionError; `what` names the owner."""
+    """`shape`, which belongs to `what`, with checked extents.  Raises ExpressionError."""
     if isinstance(shape, (str, bytes, bytearray, memoryview)) or not isinstance(shape, Sequence):
         one = isinstance(shape, (int, Expr))
         cure = f"; write ({shown(shape)},) for one dimension" if one else ""
@@ -27,7 +27,7 @@ def extents(shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
 
 
 def extent(n: Dim, what: str) -> Dim:
-    """A whole number from 0 on, or a scalar i64 expression, simplified.  Raises ExpressionError."""
+    """`n` as an int from 0 on or a simplified scalar i64 expression.  Raises ExpressionError."""
     if type(n) is Const and n.dtype is i64:
         n = int(n.value)
     if isinstance(n, Expr):
@@ -51,7 +51,7 @@ def check_reducer(
     identity: Callable[[tuple[DType, ...]], Values],
     dtypes: tuple[DType, ...],
 ) -> None:
-    """Raises ExpressionError if a reducer of values of these types gives others."""
+    """Raises ExpressionError if a reducer of values of types `dtypes` gives other types."""
     a, b = (tuple(Var(f"{side}{i}", d) for i, d in enumerate(dtypes)) for side in "ab")
     for what, values in (("combines", combine(a, b)), ("starts with", identity(dtypes))):
         types = ", ".join(type_text(v) for v in values)
@@ -64,8 +64,8 @@ def check_reducer(
 
 
 def line_of_caller(depth: int) -> str:
-    """The place "file:line" of the frame `depth` above the caller's; empty if it is in Tilesmith
-    itself, whose own expressions need no place.
+    """The place "file:line" in the frame `depth` levels above the caller.  Empty for a frame in
+    Tilesmith itself, because the compiler's own expressions need no place.
     """
     frame = sys._getframe(depth + 1)
     while frame.f_back is not None and frame.f_globals.get("__name__") == arguments.__name__:

@@ -29,7 +29,7 @@ class Form:
     expected: a description of valid values, for messages.
     accepts: whether a value read from JSON is valid.
     show: a value as Python text.
-    by_name: printed as `field=value`, and left out if it is the default.
+    by_name: whether a value is printed as `field=value`, and left out if it is the default.
     """
 
     expected: str
@@ -57,7 +57,7 @@ def _arguments(names: tuple[str, ...]) -> str:
 Name = Annotated[str, Form("a name", _is_name)]
 """The name of a stage or an axis."""
 Names = Annotated[tuple[str, ...], Form("a list of names", _are_names, _arguments)]
-"""Names; as a last field, each is an argument of its own."""
+"""A list of names, the last field of a step.  In text each name is an argument."""
 OptionalName = Annotated[str, Form("a name", _is_name, by_name=True)]
 Quoted = Annotated[str, Form("a text", _is_name)]
 Number = Annotated[int, Form("an integer", lambda v: type(v) is int, by_name=True)]
@@ -68,7 +68,7 @@ TailField = Annotated[
 
 
 def value_text(stage: str, value: int) -> str:
-    """A result of a stage as Python: its name, or one of several results."""
+    """A value of a stage as Python text: the stage's name for value 0, else one of its outputs."""
     return f"s[{stage!r}].op.outputs[{value}]" if value else repr(stage)
 
 
@@ -82,7 +82,7 @@ class Step(ABC):
     stage: Name
     primitive: ClassVar[str]
     of_schedule: ClassVar[bool] = False
-    """Whether the primitive is a method of the schedule, called with the stage, or of the stage."""
+    """Whether the primitive is a method of the schedule, not of the stage."""
 
     def __post_init__(self) -> None:
         check_fields(self, ScheduleError)
@@ -127,7 +127,7 @@ PRIMITIVES: dict[str, type[Step]] = {}
 
 @dataclass_transform(frozen_default=True)
 def primitive(name: str, of_schedule: bool = False) -> Callable[[S], S]:
-    """Make a class the frozen dataclass of the steps of primitive `name`."""
+    """A decorator that makes a class the step class of primitive `name`, a frozen dataclass."""
 
     def declare(cls: S) -> S:
         made = dataclass(frozen=True, slots=True)(cls)
@@ -160,7 +160,7 @@ def _made(name: str, values: Mapping[str, Any]) -> Step:
 
 
 def from_json(record: Any) -> Step:
-    """The step for the JSON form.  Raises ScheduleError if it is not one."""
+    """The step that has the JSON form `record`.  Raises ScheduleError if there is none."""
     name = record.get("step") if isinstance(record, Mapping) else None
     if not isinstance(name, str) or name not in PRIMITIVES:
         raise ScheduleError(

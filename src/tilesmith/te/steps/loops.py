@@ -26,8 +26,8 @@ def scheduled(state: State, name: str, what: str) -> StageState:
 
 
 def leaf(stage: StageState, axis: str, what: str) -> int:
-    """The position of loop `axis`.  If it is not a loop any more, the error names the step that
-    replaced it.
+    """The position of loop `axis` among the leaves.  Raises ScheduleError if `axis` is not a loop;
+    the message names the step that replaced it.
     """
     if axis in stage.tensorized_loops():
         assert stage.tensorized is not None
@@ -75,7 +75,7 @@ def _derived(state: State, stage: StageState, relation: Relation) -> State:
 
 @primitive("split")
 class Split(Step):
-    """`factor` or `nparts` may be an expression; then the schedule stands for many schedules."""
+    """Splits a loop; with an expression for `factor` or `nparts` it stands for many schedules."""
 
     axis: Name
     factor: Size = None
@@ -138,7 +138,7 @@ class Fuse(Step):
 
 @primitive("skew")
 class Skew(Step):
-    """Begins `axis` `(by * factor) % modulus` iterations later."""
+    """Begins loop `axis` later by `(by * factor) % modulus` iterations."""
 
     axis: Name
     by: Name
@@ -183,7 +183,9 @@ class Reorder(Step):
 
 
 def _keeps_order(stage: StageState, leaves: list[str]) -> None:
-    """Raises ScheduleError if loops `leaves` reorder values of a reducer that needs their order."""
+    """Raises ScheduleError if the order `leaves` of loops changes the order of the reduced values
+    and the reducer depends on that order.
+    """
     laws = stage.compute.laws
     if laws.any_order:
         return

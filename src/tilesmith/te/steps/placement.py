@@ -300,7 +300,7 @@ class Pipeline(Step):
 
 
 def _ahead(state: State, name: str, step: str, buffers: int) -> State:
-    """The stage `name` with parts computed ahead, in `buffers` buffers."""
+    """The state in which parts of stage `name` are computed ahead, in `buffers` buffers."""
     stage = _intermediate(state, name, "compute ahead")
     if not isinstance(stage.attach, At):
         raise ScheduleError(

@@ -1,7 +1,7 @@
 """Steps that rewrite operations: cache_read, cache_write, rfactor, flatten_axes, unflatten_axis.
 
-Each gives one or more stages a new operation with the same meaning.  The remaining axes keep their
-identity, so references to them stay valid.
+Each step gives one or more stages a new operation with the same meaning.  The remaining axes keep
+their identity, so references to them stay valid.
 """
 
 from __future__ import annotations
@@ -339,7 +339,9 @@ class UnflattenAxis(Step):
 
 
 def _where(inside: Expr | None, value: Expr) -> Expr:
-    """`value` inside the domain; outside, where nothing is read, the start value or zero."""
+    """`value` where `inside` holds.  Elsewhere, where `value` must not be read, the start value of
+    the reduction, or zero.
+    """
     if inside is None:
         return value
     if not isinstance(value, Reduce):
@@ -350,7 +352,9 @@ def _where(inside: Expr | None, value: Expr) -> Expr:
 
 
 def _of_own_memory(state: State, name: str, what: str) -> StageState:
-    """The stage `name`, whose axes a step may replace: no step has been applied to it yet."""
+    """The stage `name`.  Raises ScheduleError if it is an output or has steps, so that its axes
+    can't be replaced.
+    """
     stage = state.stage(name)
     if stage.is_output:
         raise ScheduleError(
@@ -369,7 +373,9 @@ def _with_other_axes(
     op: Compute,
     indices: Callable[[tuple[Expr, ...]], tuple[Expr, ...]],
 ) -> State:
-    """`stage` computing `op`; `indices` maps the indices of its readers to their new ones."""
+    """The state in which `stage` computes `op`.  `indices` maps the old indices of a read of the
+    stage to the new ones.
+    """
     new = make_stage(stage.name, op, stage.reads, attach=stage.attach, scope=stage.scope)
     state = state.with_operation(new)
 

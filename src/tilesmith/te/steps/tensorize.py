@@ -1,4 +1,4 @@
-"""The step that replaces loops by a tensor intrinsic, and the proof that they compute the same."""
+"""The step that replaces loops by a tensor intrinsic, if both provably compute the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .loops import leaf, scheduled
 
 @primitive("tensorize")
 class TensorizeLoops(Step):
-    """The loops inside `axis` must compute the behaviour of `intrinsic`."""
+    """Replaces loop `axis` and the loops inside it by `intrinsic`, which must compute the same."""
 
     axis: Name
     intrinsic: Quoted
@@ -62,7 +62,7 @@ class TensorizeLoops(Step):
 
 
 def _kinds_of_tails(stage: StageState, inside: Sequence[str]) -> dict[str, ForKind]:
-    """Loop kinds for tails, where the intrinsic can't be used: results stay in registers too."""
+    """Loop kinds for tails, where the intrinsic can't be used, that keep results in registers."""
     spatial = [a for a in inside if a not in stage.reduce_names()]
     return {a: "vectorized" if a in spatial[-1:] else "unrolled" for a in inside}
 
@@ -120,7 +120,7 @@ def _reads_alike(
     moving: Callable[[Load], set[Var]],
     loops: Sequence[Var],
 ) -> bool:
-    """Whether each operand's load varies with the same axes as the operand in the declaration."""
+    """Whether each operand's load depends on the same loops as the operand in the declaration."""
     for operand, load in binding.items():
         moved = moving(load)
         strides = intrinsic.strides(operand)

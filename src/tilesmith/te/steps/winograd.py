@@ -37,8 +37,8 @@ class Windowed:
     image: the load of the image.
     weights: the load of the weights.
     places: positions of the window's two axes among the axes of the stage.
-    image_dims: their positions among the dimensions of the image.
-    weight_dims: their positions among the dimensions of the weights.
+    image_dims: positions of the window's two axes among the dimensions of the image.
+    weight_dims: positions of the window's two axes among the dimensions of the weights.
     taps: the window's reduction axes.
     others: the remaining reduction axes.
     """
@@ -53,7 +53,7 @@ class Windowed:
 
 
 class WinogradStages(NamedTuple):
-    """The stages before the convolution's own, by their tensors."""
+    """The tensors of the stages that come before the convolution's own stage."""
 
     weight_rows: Tensor
     weights: Tensor
@@ -64,8 +64,8 @@ class WinogradStages(NamedTuple):
 
 
 def windowed(op: Compute) -> Windowed | None:
-    """`op` as a sum of products over a 3x3 window, without strides and dilations; None for other
-    computes.
+    """The parts of `op` if it is a sum of products over a 3x3 window without strides and dilations;
+    else None.
 
     If there are more than two window axes, the last two count.
     """
@@ -114,7 +114,7 @@ def _shape(load: Load) -> Sequence[int]:
 
 @primitive("winograd", of_schedule=True)
 class Winograd(Step):
-    """`tile`: results along each axis of the window that are computed together."""
+    """`tile`: number of results that are computed together along each axis of the window."""
 
     tile: Number
 
@@ -184,7 +184,7 @@ class _Rewriting:
         return self.state.unique_name(f"{self.stage.name}_{what}")
 
     def _added(self, tensor: Tensor) -> Tensor:
-        """`tensor`, as a stage before the convolution's own."""
+        """`tensor`, after its stage is inserted before the convolution's own stage."""
         new = make_stage(tensor.op.name, tensor.op, self.state.reads_of(tensor.op))
         self.state = self.state.with_new_stage(new, before=self.stage.name)
         return tensor
@@ -198,10 +198,10 @@ class _Rewriting:
         tiles: Sequence[int],
         rows: Rows,
     ) -> Tensor:
-        """`load`'s tensor with a transform along two of its dimensions: [t, t, tiles, other
-        dimensions].
+        """The tensor that `load` reads, transformed along its dimensions `dims`: [t, t, tiles,
+        other dimensions].
 
-        Without tiles the dimensions are transformed as a whole.
+        If `tiles` is empty, the two dimensions are transformed as a whole.
         """
         shape = _shape(load)
         tensor = load.buffer
