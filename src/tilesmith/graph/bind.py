@@ -1,6 +1,6 @@
-"""Binding of symbols to numbers: the program for some sizes only.
+"""Binding of symbols to numbers, which makes a program for these sizes only.
 
-A node that measures only symbols that are bound is left out of that program.
+A `Measure` whose symbols are all bound is left out of the new program.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from tilesmith.ops.base import Op
 
 
 def bind(graph: Graph, values: Mapping[Var, int]) -> Graph:
-    """`graph` where symbols have these values; the same object if it has none of them.
+    """`graph` with its symbols replaced by `values`; the same object if it has none of these
+    symbols.
 
-    Raises ValueError if an extent has no value then, such as a division by zero.
+    Raises ValueError if an extent has no value for them, as in a division by zero.
     """
     if not values:
         return graph
@@ -29,14 +30,15 @@ def bind(graph: Graph, values: Mapping[Var, int]) -> Graph:
 
 
 def expected_graph(graph: Graph) -> Graph:
-    """`graph` for the sizes that its symbols are expected to have."""
+    """`graph` with each symbol replaced by its expected size."""
     return bind(graph, {v: expected(v) for v in graph.symbols})
 
 
 class Binding:
-    """Replaces extents, mostly symbols, by others; a value is replaced only if its type changes.
+    """Replaces extents (mostly symbols) by other extents.  A value is replaced only if its type
+    changes.
 
-    new: the replacement of each replaced value.
+    new: replaced value -> its replacement.
     """
 
     def __init__(self, extents: Mapping[Expr, Dim]) -> None:

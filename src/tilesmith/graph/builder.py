@@ -1,8 +1,8 @@
-"""Building graphs: the one place where nodes get their types.
+"""Building graphs.  Only here do nodes get their types.
 
-Frontends, operators' `decompose` and tests make graphs with a `Builder`.  It infers result types
-from the operator (`infer`; for a composite, from its expansion).  It reports a bad node with its
-place in the source model.
+Frontends, operators' `decompose` and tests make graphs with a `Builder`.  The builder infers result
+types from the operator (`infer`; for a composite, from its expansion).  It reports a bad node
+together with the node of the source model.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def infer(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     except ModelError as e:
         kind, message = type(e), str(e)
     except (TypeError, ValueError, IndexError) as e:
-        # Expressions check shapes and dtypes with Python's own errors.  Here such an error means a
+        # Expressions report wrong shapes and dtypes by Python's own exceptions.  Here these mean a
         # bad model.
         kind, message = ModelError, str(e)
     raise kind(_of_operator(op, types, message))
@@ -82,7 +82,7 @@ def _of_operator(op: Op, types: Sequence[TensorType], message: str) -> str:
 
 
 def _simplified(type: TensorType) -> TensorType:
-    """The type with symbolic extents in their simplest form, so that equal ones are one object."""
+    """The type with its symbolic extents simplified, so that equal extents are one object."""
     return TensorType(type.dtype, tuple(map(as_dim, type.shape)))
 
 
@@ -98,7 +98,7 @@ class Builder:
         self._known: set[Value] = set()
         self._shared: dict[tuple[TensorType, bytes], Value] = {}
         self._self = ref(self)
-        """A weak reference for its values, which outlive it."""
+        """A weak reference to this builder for the values, which outlive it."""
 
     def input(self, name: str, type: TensorType) -> Value:
         """A new graph input; `name` is its name for users and must be unique among inputs."""
@@ -110,7 +110,7 @@ class Builder:
         return value
 
     def constant(self, array: np.ndarray | np.generic, name: str = "") -> Value:
-        """A constant.  Small unnamed constants of equal content are one value."""
+        """A constant.  Small unnamed constants of equal content share one value."""
         array = bare(array, f"constant {name!r}" if name else "constant")
         type = array_type(array)
         key = (type, array.tobytes()) if not name and array.nbytes <= SHARED_BYTES else None
@@ -140,10 +140,10 @@ class Builder:
         return constant.data
 
     def add(self, op: Op, *inputs: Value, loc: str = "", name: str = "") -> Any:
-        """The value of `op` applied to `inputs`, or the tuple of values if there are several.
+        """The result of `op` applied to `inputs`; a tuple if there are several results.
 
-        loc: the source model's node.
-        name: a label for the (first) result.
+        loc: name of the node in the source model.
+        name: label of the first result.
 
         Raises ModelError, naming `loc`, if the inputs do not fit the operator.
         """
@@ -173,7 +173,7 @@ class Builder:
         loc: str,
         name: str,
     ) -> tuple[Value, ...]:
-        """The results, of `types`, of a new node."""
+        """Add a node.  Returns its results, whose types are `types`."""
         outputs = tuple(
             Value(name if i == 0 or not name else f"{name}.{i}", t, made_by=self._self)
             for i, t in enumerate(types)

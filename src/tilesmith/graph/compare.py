@@ -1,4 +1,4 @@
-"""Structural equality of graphs: the same program up to labels, `loc` and the graph's own name.
+"""Structural equality of graphs: equal except for labels, `loc` and the graph's own name.
 
 The order of nodes matters, since a graph is a list of statements.  Names of inputs and outputs
 matter, since users see them.  Contents of constants are compared by digest.
@@ -43,7 +43,7 @@ class _Numbered:
 
 
 _FREE = ("name", "loc", "constants")
-"""The fields that may differ.  Constants are compared where they are first used."""
+"""The fields that are not compared.  Constants are compared where they are first used."""
 
 
 class _Comparison:
@@ -67,7 +67,7 @@ class _Comparison:
         return self.fields(a, b)
 
     def fields(self, x: Graph | Node, y: Graph | Node) -> str | None:
-        """The first difference between the fields of two parts of one kind, by their roles."""
+        """The first difference between the fields of two graphs or of two nodes."""
         for f in fields_of(type(x)):
             v, w = getattr(x, f.name), getattr(y, f.name)
             if f.name in _FREE:
@@ -83,7 +83,9 @@ class _Comparison:
         return None
 
     def define(self, v: Value, w: Value) -> str | None:
-        """Match two values that are being defined."""
+        """Match two values where both graphs define them.  Returns the difference, if there is
+        one.
+        """
         types = type_text(v.type, self.dims_a), type_text(w.type, self.dims_b)
         if types[0] != types[1] or v.layout != w.layout:
             return f"{v.type} '{v.layout or ''}' and {w.type} '{w.layout or ''}'"
@@ -92,7 +94,7 @@ class _Comparison:
         return None
 
     def use(self, v: Value, w: Value) -> str | None:
-        """The difference between two values that are being used."""
+        """The difference between two values where both graphs use them; None if they match."""
         if v in self.match:
             return None if self.match[v] is w else f"{v!r} does not correspond to {w!r}"
         c, d = self.a.constant.get(v), self.b.constant.get(w)

@@ -1,17 +1,17 @@
-"""Control flow: operators that hold graphs and run a part of them, or run one repeatedly.
+"""Control flow: operators that contain graphs (bodies), and run one of several or one repeatedly.
 
-They are steps of the main function, not kernels.  So are two operators that hold no graph:
-`Measure` (`graph.measure`) and `Host`, which calls a function of the host for an operator without
-native code, such as one on strings.  Values of host types (`ir.dtypes`) live on the host; compiled
-code moves the numbers of objects.
+They are steps of the main function, not kernels.  Two operators without a body are steps as well:
+`Measure` (`graph.measure`) and `Host`.  `Host` calls a function of the host for an operator without
+native code, such as an operator on strings.  Values of host types (`ir.dtypes`) live on the host;
+compiled code moves numbers that stand for the objects.
 
-A body reads its own inputs and constants only: values of the graph around it are passed explicitly.
-Values at the border of a body are row-major.
+A body reads its own inputs and constants only: values of the graph around it are passed as inputs.
+Inputs and outputs of a body are row-major.
 
-Shapes of results may depend on the branch taken, and on the iterations that ran.  The node then
-defines symbols for the extents that are known only at run time; later nodes use them.  In a loop
-whose carried values change their shapes, the body has symbols of its own: the extents of its
-carried inputs.
+Shapes of results may depend on the branch taken, and on the number of iterations that ran.  The
+node then defines symbols for the extents that are known only at run time; later nodes use these
+symbols.  If the carried values of a loop change their shapes, the body has its own symbols for the
+extents of its carried inputs.
 
     %y: f32[4] = if(%c, %x) {then=graph a(%x: f32[4]) { ... },
       otherwise=graph b(%x: f32[4]) { ... }}
@@ -61,10 +61,10 @@ class If(Control):
 
     The other inputs are passed to both branches.
 
-    then, otherwise: the branches, whose inputs have the same types, and whose results differ in
-        extents at most.
-    results: the types of the results; empty if both branches agree.
-    symbols: those extents in `results` that depend on the branch.
+    then, otherwise: the branches.  The types of their inputs are equal; the types of their results
+        may differ in extents only.
+    results: the types of the results; empty if the results of both branches have equal types.
+    symbols: the extents in `results` that depend on the branch.
     bounds: the upper bound of each symbol (as in `Measure`).
     """
 
@@ -86,39 +86,43 @@ class If(Control):
         return self.results or _types(self.then.outputs)
 
     def extents(self, branch: Graph) -> dict[Var, Dim]:
-        """The values of the symbols after a branch.  Raises ModelError if its results don't fit."""
+        """The values of `symbols` after `branch`.  Raises ModelError if its results don't match
+        `results`.
+        """
         return matched(self.symbols, self.results, _types(branch.outputs), branch.name)
 
 
 @dataclass(frozen=True)
 class Loop(Control):
-    """`body` for iterations 0, 1, ... while there are any left and the condition is true.
+    """Runs `body` for iterations 0, 1, ... until none is left or the condition is false.
 
     Inputs, in order: the number of iterations (if `steps` is None), the condition before the first
     one (if `conditional`), the carried values before the first one, the sliced inputs, and values
-    that are the same in all iterations.  Results: the carried values after the last iteration, then
-    the collected results.
+    that are the same in all iterations.  Results, in order: the carried values after the last
+    iteration, then the collected results.
 
-    The body's inputs: the iteration's number, carried values, an element of each sliced input
-    along its first axis, values that are the same in all iterations.  Its results: the condition
-    for the next iteration (if `conditional`), carried values, an element of each collected result.
+    The body's inputs, in order: the iteration's number, carried values, an element of each sliced
+    input along its first axis, values that are the same in all iterations.  The body's results, in
+    order: the condition for the next iteration (if `conditional`), carried values, an element of
+    each collected result.
 
     body: the graph of one iteration.
     carried: number of values that an iteration hands to the next one.
-    sliced: for each sliced input, 1 if iteration i sees its element i, -1 if it sees them
-        backwards, the last one first.
-    collected: 1 or -1, as in `sliced`, for each result that has an element of every iteration.
-    steps: number of iterations (the most, if `conditional`), which may be an extent that only a run
-        knows; None: it is an input, and nothing is sliced.
+    sliced: for each sliced input, 1 if iteration i reads element i; -1 if the first iteration reads
+        the last element, and so on backwards.
+    collected: for each collected result, which has one element per iteration, 1 or -1 as in
+        `sliced`.
+    steps: number of iterations (an upper bound, if `conditional`); it may be an extent known only
+        at run time.  None if the number is an input; then nothing is sliced.
     conditional: whether there is a condition.
     results: the types of the results; empty if they follow from the other types.
-    symbols: those extents in `results` that depend on the iterations that ran: of carried values,
-        then, if results are collected but the number of iterations is not known before, that
-        number.
+    symbols: the extents in `results` that depend on the iterations that ran: first extents of
+        carried values, then the number of iterations if results are collected and it is not known
+        before.
     bounds: the upper bound of each symbol (as in `Measure`).
-    inside: the body's own symbols, extents of carried inputs that change from one iteration to the
-        next.  The first ones grow by a number, `steps` times, so that they are known after the
-        loop; the others become `symbols`.
+    inside: the body's own symbols: extents of carried inputs that change between iterations.  The
+        first `known` of them grow by a constant, `steps` times; so their values after the loop are
+        known.  The values of the others become `symbols`.
     """
 
     body: Body[Graph]
@@ -134,7 +138,9 @@ class Loop(Control):
 
     @property
     def ran(self) -> Var | None:
-        """The number of iterations, if it is an extent of results and only the loop finds it."""
+        """The symbol of the number of iterations, if it is an extent of results known only after
+        the loop.
+        """
         return self.symbols[-1] if self.collected and self._is_open else None
 
     @property
@@ -146,30 +152,34 @@ class Loop(Control):
         return _types(self.body.inputs[1 : 1 + self.carried])
 
     def first_extents(self, carried: Sequence[Value]) -> dict[Var, Dim]:
-        """The body's symbols in the first iteration, for the carried values before it."""
+        """The values of the body's symbols in the first iteration, from the carried values before
+        the loop.
+        """
         return matched(self.inside, self._carried_types, _types(carried), "carried values")
 
     def next_extents(self) -> dict[Var, Dim]:
-        """The body's symbols in the next iteration, as formulas in the current iteration's
-        symbols.
+        """The values of the body's symbols in the next iteration, as formulas in those of the
+        current one.
         """
         following = self.body.outputs[self.conditional :][: self.carried]
         return matched(self.inside, self._carried_types, _types(following), "results of the body")
 
     def last_extents(self) -> dict[Var, Dim]:
-        """The body's symbols after the last iteration, computed from the results."""
+        """The values of the body's symbols after the last iteration, from the types of the
+        results.
+        """
         if not self.inside:
             return {}
         return matched(self.inside, self._carried_types, self.results[: self.carried], "results")
 
     def extents_after(self, carried: Sequence[Value], steps: int) -> dict[Var, Dim]:
-        """The values of `symbols` for these carried values, if 0 or 1 iterations run."""
+        """The values of `symbols` after 0 or 1 iterations (`steps`) that begin with `carried`."""
         first = self.first_extents(carried) if self.inside else {}
         if steps:
             known: dict[Expr, Dim] = {**first}
             first = {s: bound(d, known) for s, d in self.next_extents().items()}
         unknown = [first[s] for s in self.inside[self.known :]]
-        # A symbol after the unknown extents is the number of rows.
+        # The symbol after those of the unknown extents is the number of iterations.
         return dict(zip(self.symbols, [*unknown, steps]))
 
     @property
@@ -229,8 +239,8 @@ class Loop(Control):
         return whole
 
     def _check_inside(self, first: Mapping[Var, Dim], going: Mapping[Var, Dim]) -> None:
-        """Raises ModelError if an extent after the loop differs from the result of its
-        iterations.
+        """Raises ModelError if an extent in `results` differs from the extent that the iterations
+        make.
         """
         last = self.last_extents()
         if not {*first} == {*going} == {*last} == {*self.inside}:
@@ -259,8 +269,8 @@ def _shown(types: Sequence[TensorType]) -> str:
 
 
 def grown(first: Dim, current: Var, following: Dim, steps: Dim | None) -> Dim | None:
-    """An extent after so many steps that make `following` of `current`; None if they do not all add
-    the same number, 0 or more.
+    """The extent that begins as `first` and changes from `current` to `following` in each of
+    `steps` steps.  None if a step does not add a constant of at least 0.
     """
     added = difference(following, current)
     if steps is None or not isinstance(added, int) or added < 0:
@@ -271,9 +281,9 @@ def grown(first: Dim, current: Var, following: Dim, steps: Dim | None) -> Dim | 
 def matched(
     symbols: Sequence[Var], wanted: Sequence[TensorType], found: Sequence[TensorType], what: str
 ) -> dict[Var, Dim]:
-    """The values of `symbols` for which the types `wanted` equal the types `found`.
+    """The values of `symbols` that make the types `wanted` equal to the types `found`.
 
-    Raises ModelError if types differ elsewhere, or a symbol would be two extents.
+    Raises ModelError if the types differ elsewhere, or if a symbol would have two values.
     """
     extents: dict[Var, Dim] = {}
     own = {*symbols}
@@ -293,9 +303,10 @@ def matched(
 def everywhere(
     run: Callable[[Graph], Graph], inside: Callable[[Graph], Graph] | None = None
 ) -> Callable[[Graph], Graph]:
-    """A pass on the bodies of control flow, the innermost first, and then on the graph itself.
+    """A pass that runs `run` on the bodies of control flow, innermost first, and then on the graph
+    itself.
 
-    inside: the pass on bodies, if it is another one.
+    inside: the pass for bodies; None to use `run`.
     """
 
     def whole(graph: Graph, run: Callable[[Graph], Graph] = run) -> Graph:
@@ -327,8 +338,8 @@ def graphs_in(graph: Graph) -> Iterator[Graph]:
 
 
 def nodes_in(graph: Graph) -> Iterator[tuple[Graph, Node]]:
-    """Each node with its graph, in order; the nodes of bodies come in place of the node that has
-    the bodies.
+    """Each node with its graph, in order.  A node with bodies is replaced by the nodes of its
+    bodies.
     """
     for n in graph.nodes:
         if isinstance(n.op, Control):
@@ -339,7 +350,7 @@ def nodes_in(graph: Graph) -> Iterator[tuple[Graph, Node]]:
 
 
 def kernels_in(graph: Graph) -> Iterator[tuple[Graph, Node]]:
-    """The nodes of `nodes_in` that become kernels: the calls of the program, in order."""
+    """The nodes of `nodes_in` that become kernels, in the program's order of calls."""
     return (
         (g, n)
         for g, n in nodes_in(graph)
@@ -349,13 +360,13 @@ def kernels_in(graph: Graph) -> Iterator[tuple[Graph, Node]]:
 
 @dataclass(frozen=True)
 class Host(Control):
-    """A function of the host, which has no state.
+    """A call of a stateless function of the host.
 
     function: its name in the table of `tilesmith.host_functions`.
-    settings: the constant arguments of the function: an object in JSON, or "" for nothing.
+    settings: the constant arguments of the function as a JSON object; "" for none.
     results: types of the results.  Symbols in them are known before the node runs.
     operator: its name in the source model.
-    is_fallback: whether it runs here for want of native code.
+    is_fallback: whether it replaces native code that does not exist for the operator.
     """
 
     function: Label[str]
@@ -372,7 +383,7 @@ class Host(Control):
 
 
 def conform(value: Any, type: TensorType) -> Any:
-    """A result of a host function, converted to its type: an array if it is a tensor."""
+    """A result of a host function, converted to `type`; an array if `type` is a tensor's."""
     if type.dtype.is_host and type.dtype.name != "string":
         return value
     if type.dtype.is_host:

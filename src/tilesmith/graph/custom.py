@@ -1,8 +1,8 @@
-"""Definitions of users' operators as text, for keys.
+"""Definitions of users' operators as text, for keys of caches and records.
 
-The name of such an operator doesn't determine its computation: tomorrow its class may be another
-one.  So every key that stands for work (of kernels, programs and tuning records) contains the
-`meanings` of the users' operators in it.
+The name of a user's operator doesn't determine its computation: tomorrow another class may have it.
+So every key of a kernel, program or tuning record contains the `meanings` of the users' operators
+in it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def has_custom(graph: Graph) -> bool:
 
 
 def meanings(nodes: Iterable[Node]) -> str:
-    """A line for each operator of a user among `nodes`, with a hash of its computation for inputs
-    of these types; empty if there is none.
+    """A line for each user's operator among `nodes`, with a hash of its computation for the node's
+    input types.  Empty if there is no such operator.
     """
     return "".join(f"{n.op.name} {_meaning(n)}\n" for n in nodes if n.op.custom)
 
@@ -56,7 +56,7 @@ def _definition(op: Op, types: tuple[TensorType, ...]) -> str:
 
 
 def uses_of(graph: Graph) -> list[str]:
-    """Each use of an operator of a user in `graph`, as the text of a graph of one node."""
+    """Each use of a user's operator in `graph`, as the text of a graph with this node only."""
     return sorted({_alone(n) for _, n in nodes_in(graph) if n.op.custom})
 
 
@@ -69,8 +69,8 @@ def _alone(node: Node) -> str:
 
 
 def meanings_of_uses(uses: Iterable[str]) -> str:
-    """The `meanings` that the operators of `uses_of` have now.
+    """The present `meanings` of the operators in `uses`, texts of `uses_of`.
 
-    Raises ParseError for one that is not registered, ModelError if it does not take such inputs.
+    Raises ParseError if an operator is not registered, ModelError if it does not accept the inputs.
     """
     return "".join(meanings(parse_graph(use).nodes) for use in uses)

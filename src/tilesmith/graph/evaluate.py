@@ -1,9 +1,9 @@
 """The meaning of a graph, in NumPy: the reference for compiled code.
 
-Values are evaluated in order through each operator's `reference`.  A user's composite without one
-runs its expansion, a fused group its body.  Arrays have logical axes everywhere.  A layout only
-describes how a constant's contents are stored, so these are unpacked first.  Symbols are bound as
-they become known: by the shapes of inputs, then by measures.
+Values are evaluated in order through each operator's `reference`.  A user's composite without
+`reference` is evaluated by its expansion, a fused group by its body.  All arrays have logical axes.
+A layout only describes how a constant is stored, so constants are unpacked first.  Symbols are
+bound as they become known: first by the shapes of inputs, then by measures.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """The outputs by name, for `inputs` by name or in the graph's order.
 
-    Raises ModelError if an input is missing, unknown, or of another type than the graph's, or if an
-    extent that the graph measures is out of its range.
+    Raises ModelError if an input is missing, unknown or of the wrong type, or if an extent measured
+    by the graph is out of its range.
     """
     arrays = checked_inputs(graph, inputs)
     with np.errstate(all="ignore"):  # inf and nan are ordinary results here
@@ -44,9 +44,9 @@ def evaluate(
 def checked_inputs(
     graph: Graph, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Inputs by name or in the graph's order, in this order.
+    """The inputs in the graph's order.  `inputs` has them by name or in this order.
 
-    Raises ModelError if one is missing, unknown, or of another type than the graph's.
+    Raises ModelError if an input is missing, unknown or of the wrong type.
     """
     arrays = _by_position(graph, inputs)
     for value, array in zip(graph.inputs, arrays):
@@ -61,7 +61,7 @@ def evaluate_op(op: Op, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def as_value(given: Any) -> Any:
-    """An array from a value; a host value that is not a tensor stays unchanged."""
+    """`given` as an array; a host value that is not a tensor stays unchanged."""
     return given if given is None or isinstance(given, (list, dict)) else np.asarray(given)
 
 
@@ -107,7 +107,7 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
 
 
 def _sizes_of_inputs(graph: Graph, inputs: Sequence[np.ndarray]) -> dict[Var, int]:
-    """The symbols that are extents of inputs."""
+    """The values of the symbols that are extents of inputs."""
     dims = ((d, n) for v, a in zip(graph.inputs, inputs) for d, n in zip(v.shape, a.shape))
     return {d: n for d, n in dims if isinstance(d, Var)}
 
@@ -115,7 +115,7 @@ def _sizes_of_inputs(graph: Graph, inputs: Sequence[np.ndarray]) -> dict[Var, in
 def _extents(
     node: Node, arrays: Sequence[np.ndarray], known: Mapping[Var, int], where: str
 ) -> dict[Var, int]:
-    """The symbols that a node defines, by the operand of a `Measure` or by results."""
+    """The values of the symbols that a node defines."""
     try:
         return extents_behind(node.op, arrays, known)
     except ModelError as e:
@@ -125,7 +125,8 @@ def _extents(
 def extents_behind(
     op: Op, arrays: Sequence[np.ndarray], known: Mapping[Var, int]
 ) -> dict[Var, int]:
-    """The symbols that an operator defines where others are `known`.
+    """The values of the symbols that an operator defines; the values of earlier symbols are
+    `known`.
 
     arrays: the operand of a `Measure`; of other operators, the results.
 
@@ -192,19 +193,19 @@ def _loop(op: Loop, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
 
 
 def first_iteration(op: Loop, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The body's inputs in the first iteration of a loop that has one."""
+    """The body's inputs in the first iteration of a loop with at least one iteration."""
     carried, sliced, same = op.split(inputs)
     elements = (a[0 if way > 0 else -1] for a, way in zip(sliced, op.sliced))
     return [np.asarray(0, np.int64), *carried, *map(np.asarray, elements), *same]
 
 
 def _element_types(op: Loop) -> list[TensorType]:
-    """Types of the body's results that are collected."""
+    """Types of one element of each collected result."""
     return [v.type for v in op.body.outputs[op.conditional + op.carried :]]
 
 
 def _last_uses(graph: Graph) -> dict[int, list[Value]]:
-    """For each node's number, the values that are not read after it (outputs live to the end)."""
+    """Node number -> the values that no later node reads.  Outputs of the graph are left out."""
     last: dict[Value, int] = {}
     for number, node in enumerate(graph.nodes):
         for v in (*node.inputs, *node.outputs):

@@ -1,9 +1,10 @@
 """Expected sizes that are large enough for the program.
 
 A symbol's usual size may be too small for the program: an image of 224 rows under a window of 513
-has no result, and no decision for a result of -288 rows makes sense.  Such a guess has the wrong
-scale: 512 samples make one frame of a spectrogram, but nobody listens to 32 ms.  So the symbol's
-expected size is raised until its smallest extent has room for a tile.
+has no result, and no decision for a result of -288 rows makes sense.  Such an expected size is
+wrong by orders of magnitude: 512 samples make one frame of a spectrogram, but nobody listens to 32
+ms.  So the symbol's expected size is raised until the smallest extent that depends on it is as
+large as a tile.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from tilesmith.ir.symbols import value_of
 from tilesmith.ir.types import Dim
 
 DOUBLINGS = 16
-"""Most doublings in the search for possible sizes."""
+"""Upper bound on the doublings in the search for sizes at which no extent is below 1."""
 
 _ROOM_DOUBLINGS = 5
-"""Further doublings of possible sizes.  An extent grows at least as its symbol does, from 1 to 32:
-the rows of a tile and more.
+"""Upper bound on further doublings of such sizes.  An extent grows at least as fast as its symbol,
+so from 1 to 32 or more.  That covers the rows of a tile.
 """
 
 
 def with_possible_sizes(graph: Graph) -> Graph:
-    """`graph` with expected sizes for which no extent is below 1, as far as their ranges allow; the
-    same object if they are already, or if no such sizes are known.
+    """`graph` with expected sizes for which no extent is below 1, as far as the symbols' ranges
+    allow.  The same object if no extent is below 1 already, or if the search finds no such sizes.
 
-    Extents that were below 1 become 32 at least, unless a range or a formula limits them.
+    Extents that were below 1 become at least 32, unless a range or a formula limits them.
     """
     values = (*graph.inputs, *(v for _, n in nodes_in(graph) for v in n.outputs))
     extents = {
@@ -63,10 +64,10 @@ def with_possible_sizes(graph: Graph) -> Graph:
 def _doubled(
     sizes: Mapping[Var, int], low: Iterable[Expr], symbols: Mapping[Var, Sizes]
 ) -> Mapping[Var, int]:
-    """`sizes` with twice as much for the symbols of the extents that are `low`.
+    """`sizes` with doubled values for the symbols of the too small extents `low`.
 
-    An extent of several symbols, such as `n * frames`, waits until those of one symbol are large
-    enough: it doesn't say which of its symbols is too small.
+    An extent of several symbols, such as `n * frames`, does not show which symbol is too small.  So
+    its symbols are doubled only when all extents of fewer symbols are large enough.
     """
     fewest = min((len(free_vars(d)) for d in low), default=0)
     grown = {v for d in low if len(free_vars(d)) == fewest for v in free_vars(d)}
@@ -76,5 +77,5 @@ def _doubled(
 def _is_below(least: int, extent: Expr, sizes: Mapping[Var, int]) -> bool:
     try:
         return value_of(extent, sizes) < least
-    except ValueError:  # an extent has no value at these sizes, such as a division by zero
+    except ValueError:  # no value at these sizes, as in a division by zero
         return True

@@ -1,7 +1,7 @@
-"""Limits of inputs that are indices, so that made-up inputs lie inside their axes.
+"""Upper limits of inputs that hold indices, so that made-up inputs index inside the axes.
 
-Elements go from an input to an index operand through operators that move or convert elements.
-Values computed from an input are not followed.
+An input holds indices if operators that only move or convert elements lead from it to an index
+operand.  Values computed in other ways from an input are not followed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _FIRST = (
     Cast, Identity, Gather, GatherElements, GatherNd, Reinterpret, Stretch, Window, Expand, Flatten,
     Reshape, Squeeze, Transpose, Unsqueeze, Flip, Slice, Split, Tile,
 )  # fmt: skip
-"""Operators whose results have elements of their first operand."""
+"""Operators whose results consist of elements of the first operand."""
 
 _DEEPEST = 8
-"""Most nested graphs that are searched."""
+"""Upper bound on the nesting depth of graphs that are searched."""
 
 
 def index_limits(graph: Graph) -> dict[str, int]:
-    """The upper limits of inputs of integers that are indices, by name: the smallest expected size
-    of the axes that they index, but not more than the input's type holds.
+    """Name of an integer input that holds indices -> the limit of its elements: the smallest
+    expected size of the axes that they index, but at most the maximum of the input's type.
     """
     limits = _limits(graph, {})
     return {
@@ -44,7 +44,7 @@ def index_limits(graph: Graph) -> dict[str, int]:
 
 
 def _limits(graph: Graph, of_outputs: Mapping[Value, int], depth: int = 0) -> dict[Value, int]:
-    """The limits of the values of a graph; of_outputs: the limits of its results."""
+    """The limits of the values of a graph; `of_outputs` has the limits of its results."""
     limits = dict(of_outputs)
 
     def limit(value: Value, size: int) -> None:
@@ -95,7 +95,7 @@ def _indexed(node: Node) -> Iterator[tuple[Value, int]]:
 
 
 def _moved(node: Node) -> tuple[Value, ...]:
-    """The operands whose elements are elements of the results."""
+    """The operands of whose elements the results consist."""
     if isinstance(node.op, _FIRST):
         return node.inputs[:1]
     if isinstance(node.op, Where):
@@ -104,7 +104,7 @@ def _moved(node: Node) -> tuple[Value, ...]:
 
 
 def _inside(node: Node, limits: Mapping[Value, int], depth: int) -> Iterator[tuple[Value, int]]:
-    """The limits of a node's operands according to the graphs inside it."""
+    """The limits of a node's operands that follow from the graphs inside it."""
     if isinstance(node.op, If):
         bodies = [(b, node.inputs[1:]) for b in (node.op.then, node.op.otherwise)]
     elif node.op.is_composite():

@@ -7,10 +7,10 @@
     }
 
 A symbol of a program is defined by the shapes of its inputs, or by one node before all its uses: a
-`Measure`, or an `If` or `Loop` whose results depend on the run.  A symbol defined in a body of
-control flow is visible only there.  Such a node is a barrier: passes move no node across it.  `dce`
-removes a `Measure` whose symbols nothing uses, unless each of them has one possible value, which
-makes it an assertion.
+`Measure`, or an `If` or `Loop` whose result shapes depend on the run.  A node that defines symbols
+is a barrier: passes move no node across it.  A symbol defined in a body of control flow is visible
+only there.  `dce` removes a `Measure` whose symbols are unused.  It keeps the `Measure` if each
+symbol has only one possible value: then it is an assertion.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from tilesmith.support.errors import ModelError
 
 @dataclass(frozen=True)
 class Measure(Control):
-    """Makes the elements of a tensor of i64 symbols; a step of the main function, without results.
+    """Makes the elements of an i64 tensor symbols.  A step of the main function, without results.
 
-    A run in which an element is not in its symbol's range, or exceeds its bound, is refused.  Known
-    bounds let memory be planned before the run begins.
+    A run is refused if an element is outside its symbol's range or exceeds its bound.  With bounds,
+    memory can be planned before the run begins.
 
-    symbols: one for each element, in row-major order, with `sizes`.
+    symbols: a symbol with `sizes` for each element, in row-major order.
     bounds: the upper bound of each element: a number, or a formula over symbols defined before.
         Without a better one, the largest of the symbol's `sizes`.
-    of: the formula of one element that is asserted, for messages; "" for others.
+    of: for an assertion about one element, its formula, for messages; else "".
     """
 
     symbols: Result[tuple[Var, ...]]
@@ -49,7 +49,7 @@ class Measure(Control):
 
     @property
     def asserts(self) -> bool:
-        """Whether it only checks that a run fits the program: each number may have one value."""
+        """Whether the node is an assertion: each symbol has only one possible value."""
         return all(s.sizes is not None and s.sizes.low == s.sizes.high for s in self.symbols)
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
@@ -67,7 +67,7 @@ class Measure(Control):
         return ()
 
     def measured(self, elements: np.ndarray, known: Mapping[Var, int]) -> dict[Var, int]:
-        """The values of the symbols for these `elements`, where other symbols are `known`.
+        """The values of `symbols` for these `elements`; the values of earlier symbols are `known`.
 
         Raises ModelError for an element out of its range.
         """
@@ -79,7 +79,7 @@ class Stage:
     """A point of a program at which extents become known.
 
     node: a `Measure`, or control flow that defines symbols.
-    is_inside: True for the beginning of each iteration of the loop, False for the point after the
+    is_inside: True for the beginning of each iteration of a loop; False for the point after the
         node.
     """
 
@@ -134,7 +134,9 @@ def stages_in(graph: Graph) -> Iterator[Stage]:
 
 
 def entry_symbols(graph: Graph) -> tuple[Var, ...]:
-    """The symbols that a program knows from its inputs: those that nothing in it defines."""
+    """The symbols that the shapes of a program's inputs define: those that no node in it
+    defines.
+    """
     inside = {s for stage in stages_in(graph) for s in stage.symbols}
     return tuple(s for s in graph.symbols if s not in inside)
 
@@ -142,7 +144,8 @@ def entry_symbols(graph: Graph) -> tuple[Var, ...]:
 def check_extents(
     symbols: Sequence[Var], bounds: Sequence[Dim], found: Sequence[int], known: Mapping[Var, int]
 ) -> dict[Var, int]:
-    """The values of the symbols where they were `found` and others are `known`.
+    """The values `found` for the symbols, by symbol, after a check.  The values of earlier symbols
+    are `known`.
 
     Raises ModelError for an extent out of its range.
     """

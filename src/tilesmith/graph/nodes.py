@@ -4,7 +4,7 @@ A `Graph` has inputs, constants, nodes in order, and outputs.  A `Node` applies 
 to values and defines new ones.  Each `Value` is defined once and compared by identity; its name is
 a label, made unique when printed.  Operators speak of logical axes.  A value's `layout` describes
 its order in memory (None: row-major).  Control flow and fused groups are nodes whose operator holds
-a sub-graph (`Structure`).  Everything is immutable: passes map Graph to Graph and return the same
+a sub-graph (`Structure`).  All objects are immutable: passes map Graph to Graph and return the same
 object if nothing changed.  `loc` names the source model's node; equality ignores it.
 
 Fields declare their roles (`ir.grammar`).  The attributes of an operator that is not a `Structure`
@@ -44,7 +44,7 @@ from tilesmith.te import tensor as te
 
 
 def _nothing() -> None:
-    """The missing builder of a value of a finished graph."""
+    """The default of `Value.made_by`: a value of a finished graph has no builder."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,8 @@ class Value(Formula):
     name: label for people.
     type: element type and logical shape.
     layout: order in memory; None for row-major.
-    made_by: gives the builder of its graph until the graph is finished; formulas add nodes to it.
+    made_by: gives the builder of the value's graph, to which formulas add nodes; None once the
+        graph is finished.
     """
 
     name: str
@@ -84,8 +85,8 @@ class Data:
     """The contents of a constant, in its physical layout, read at the first use.
 
     load: reads or computes them.
-    fill: writes them to zeroed memory, for contents that are made only to be stored.
-    source: the constant whose contents these are in another layout.
+    fill: writes the contents to zeroed memory; for contents that are computed only to be stored.
+    source: the constant that has the same contents in another layout, if these are made from one.
     """
 
     load: Callable[[], np.ndarray] = field(repr=False)
@@ -108,12 +109,14 @@ class Data:
         return "array" in self.__dict__
 
     def read(self) -> np.ndarray:
-        """The contents for a single use; they are not kept in memory unless they were already."""
+        """The contents for a single use.  They are not kept in memory, unless `array` was read
+        before.
+        """
         return self.array if self.is_read else self.load()
 
     def copy_to(self, out: np.ndarray) -> None:
-        """Write the contents to `out`, which is zero.  Neither they nor `source`'s contents are
-        kept in memory.
+        """Write the contents to `out`, which is zeroed.  Neither these contents nor those of
+        `source` are kept in memory.
         """
         if not self.is_read and self.fill is not None:
             self.fill(out)
@@ -126,7 +129,7 @@ class Data:
     @cached_property
     def digest(self) -> str:
         """A hash of dtype, shape and contents, 16 hex digits; equal for equal constants."""
-        # Makes a scalar rank 1, so hash the original shape as well.
+        # `ascontiguousarray` gives a scalar rank 1, so the original shape is hashed as well.
         a = np.ascontiguousarray(self.array)
         h = hashlib.blake2b(f"{a.dtype}{self.array.shape}".encode(), digest_size=8)
         h.update(a.view(np.uint8).data if a.size and a.ndim else a.tobytes())
@@ -161,7 +164,9 @@ class Node:
     loc: Label[str] = ""
 
     def with_values(self, new: Mapping[Value, Value]) -> Node:
-        """The node with other values in place of some; the same object if it has none of them."""
+        """The node with its values replaced as in `new`; the same object if it has none of its
+        keys.
+        """
         inputs = tuple([new.get(v, v) for v in self.inputs])
         outputs = tuple([new.get(v, v) for v in self.outputs])
         is_same = inputs == self.inputs and outputs == self.outputs
@@ -169,7 +174,7 @@ class Node:
 
     @property
     def symbols(self) -> tuple[Var, ...]:
-        """The symbols in its attributes and the types of its results."""
+        """The symbols in the node's attributes and in the types of its results."""
         return symbols_of(_extents(self))
 
 
@@ -182,13 +187,13 @@ class Graph:
     constants: values known at compile time.
     nodes: in order of execution.
     outputs: results, in order.
-    output_names: the names of the results for users; several may refer to one value.
-    in_place: results that live in the memory of an input: pairs of the result's number and the
-        input's.  No two live in one input, and their types are equal; a carried value of a loop may
-        also become longer in its memory (`passes.append`).  Such a result of a fused group lies
-        over the operand; for a result of a whole program `passes.overwrite` decides.
-    defaults: contents of the inputs that a caller may leave out: pairs of the input's number and
-        its contents.  Types of such inputs are static.
+    output_names: the names of the results for users; several results may be one value.
+    in_place: results that live in the memory of an input, as pairs (result number, input number).
+        Each input holds at most one result, and both have the same type; but a carried value of a
+        loop may become longer in its memory (`passes.append`).  A fused group writes such a result
+        over the operand.  For a whole program `passes.overwrite` decides how the result gets there.
+    defaults: the inputs that a caller may leave out, as pairs (input number, contents).  Their
+        types are static.
     """
 
     name: Label[str]
@@ -207,7 +212,9 @@ class Graph:
 
     @cached_property
     def consumers(self) -> dict[Value, tuple[Node, ...]]:
-        """The nodes that read each value, each once, in order (graph outputs are not listed)."""
+        """Value -> the nodes that read it, each once, in order.  Outputs of the graph do not count
+        as reads.
+        """
         readers: dict[Value, list[Node]] = {}
         for n in self.nodes:
             for v in dict.fromkeys(n.inputs):
@@ -216,22 +223,24 @@ class Graph:
 
     @cached_property
     def symbols(self) -> tuple[Var, ...]:
-        """The symbols in types and attributes, measured ones too, in the order of the text."""
+        """The symbols in types and attributes, including measured ones, in the order of the
+        text.
+        """
         return symbols_of(_extents(self))
 
     @cached_property
     def constant(self) -> dict[Value, Constant]:
-        """The constant that defines each constant value."""
+        """Constant value -> the constant that defines it."""
         return {c.value: c for c in self.constants}
 
     @property
     def default_of(self) -> dict[Value, Constant]:
-        """The default of each input that has one, as a constant."""
+        """Input with a default -> the default, as a constant."""
         return {self.inputs[i]: Constant(self.inputs[i], data) for i, data in self.defaults}
 
 
 def with_values(graph: Graph, new: Mapping[Value, Value]) -> Graph:
-    """The graph with other inputs and results in place of some; constants stay."""
+    """The graph with inputs and results replaced as in `new`; constants stay."""
     inputs, outputs = (tuple([new.get(v, v) for v in vs]) for vs in (graph.inputs, graph.outputs))
     nodes = tuple([n.with_values(new) for n in graph.nodes])
     return replace(graph, inputs=inputs, nodes=nodes, outputs=outputs)
@@ -257,10 +266,10 @@ def _extents(part: object) -> Iterator[Expr]:
 
 @dataclass(frozen=True)
 class Structure(Op, abstract=True):
-    """Base of the operators whose fields have roles.
+    """Base of the operators whose fields have roles (`ir.grammar`).
 
-    A body is a graph inside.  A binder is a symbol of the bodies.  A result is a symbol for the
-    nodes after it, and an operand the upper bound of such a symbol.
+    Roles: a body is a graph inside the operator.  A binder is a symbol of the bodies.  A result is
+    a symbol for the nodes after the operator.  An operand is the upper bound of a result.
     """
 
     @property
@@ -272,7 +281,7 @@ class Structure(Op, abstract=True):
         return values_of(self, fields_with(type(self), role))
 
     def with_bodies(self, change: Callable[[Graph], Graph]) -> Self:
-        """The operator with other bodies; the same object if none changes."""
+        """The operator with `change` applied to its bodies; the same object if none changes."""
         bodies = {f.name: getattr(self, f.name) for f in fields_with(type(self), Role.BODY)}
         new = {name: change(body) for name, body in bodies.items()}
         return self if all(new[k] is bodies[k] for k in new) else replace(self, **new)
@@ -293,8 +302,8 @@ class Fused(Structure):
 
 @dataclass(frozen=True)
 class InPlace(Fused):
-    """A group that needs no code: results and operands are the same memory.  Layouts say how each
-    is read.
+    """A group that needs no code, because results and operands share memory.  Their layouts say how
+    each is read.
 
     offsets: offset of each result (of each operand, if `joins`) in elements.
     joins: False for a view, whose results lie in the memory of its one operand.  True for a

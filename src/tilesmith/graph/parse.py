@@ -1,6 +1,7 @@
 """The parser of the text form of graphs (see `graph.text`), by recursive descent.
 
-It checks the text, not the program: it takes types as written, and `graph.verify` checks them.
+The parser checks the text, not the program: types are taken as written, for `graph.verify` to
+check.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _WORDS: dict[str, Any] = {
 def parse_graph(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
     """The graph that `text` describes.
 
-    constants: the contents of the constants that the text names by digest.
+    constants: digest -> contents, for the constants that the text names by digest.
 
     Raises ParseError with line and column.
     """
@@ -77,7 +78,7 @@ def parse_graph(text: str, constants: Mapping[str, np.ndarray] | None = None) ->
 
 
 class _Parser(TokenReader):
-    """Each method reads one construct and moves on."""
+    """Each method reads one construct and advances past it."""
 
     def __init__(self, tokens: list[Token], constants: Mapping[str, np.ndarray]) -> None:
         super().__init__(tokens)
@@ -88,7 +89,7 @@ class _Parser(TokenReader):
 
     @property
     def token(self) -> Token:
-        """The next token; a place in the source model is a comment except after a node."""
+        """The next token.  Comments are skipped; only after a node a comment is read (`loc`)."""
         while self.tokens[self.position].kind in ("newline", "loc"):
             self.position += 1
         return self.tokens[self.position]
@@ -113,7 +114,7 @@ class _Parser(TokenReader):
         return self.unquoted(self.need("string", what), token)
 
     def listed(self, close: str, read: Callable[[], T]) -> list[T]:
-        """Items with commas between, up to a symbol."""
+        """Items with commas between them, up to and including the token `close`."""
         items: list[T] = []
         while not self.accept(close):
             if items:
@@ -171,7 +172,9 @@ class _Parser(TokenReader):
         return value
 
     def result(self, scope: dict[str, Value], inputs: list[Value]) -> tuple[Value, str, int | None]:
-        """A result, its name, and the number of the input in which it lives."""
+        """A result, its name, and the number of the input in whose memory it lives (None: in
+        none).
+        """
         value = self.use(scope)
         if not self.accept("as"):
             raise self.error("expected 'as' and the output's name")
@@ -185,7 +188,9 @@ class _Parser(TokenReader):
         return value, name, inputs.index(home)
 
     def label(self) -> str:
-        """A value's name, the key of a scope; `%` and a number for one without a label."""
+        """A value's printed name, the key in a scope; `%` and a number for a value without a
+        label.
+        """
         token = self.token
         name = self.need("value", "'%' and a value's name")[1:]
         if name.startswith('"'):

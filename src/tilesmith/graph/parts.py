@@ -1,8 +1,8 @@
-"""Programs for a device and the CPU: parts of a graph, and copies between two memories.
+"""Programs for a device and the CPU: parts of a graph, and copies between their two memories.
 
 A value lives on the host or on the device.  Inputs and outputs of the program, and results of
 `Download` and of parts on the CPU, live on the host; results of `Upload` and of parts on the device
-live on the device.  A part reads and computes only values of its own place.
+live on the device.  A part reads and computes only values of its own side.
 
     graph main(%x: f32[4]) {
       %0: f32[4] = upload(%x)
@@ -39,7 +39,7 @@ class Part(Fused):
 
 @dataclass(frozen=True)
 class _Transfer(Op, abstract=True):
-    """A tensor in the other memory."""
+    """A copy of a tensor in the other memory."""
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         return types
@@ -50,16 +50,18 @@ class _Transfer(Op, abstract=True):
 
 @dataclass(frozen=True)
 class Upload(_Transfer):
-    """A tensor of the host, on the device."""
+    """A copy of a host tensor on the device."""
 
 
 @dataclass(frozen=True)
 class Download(_Transfer):
-    """A tensor of the device, on the host."""
+    """A copy of a device tensor on the host."""
 
 
 def verify_places(graph: Graph) -> None:
-    """Raises VerifyError where a node reads a value of the other memory (host or device)."""
+    """Raises VerifyError if a node reads a value that lives in the other memory (host or
+    device).
+    """
     there: set[Value] = set()  # values on the device
     for node in graph.nodes:
         op = node.op

@@ -13,13 +13,12 @@
 
 - A value is named by its label, made unique with `~1`, `~2`, ...  Values without a label are
   numbered.
-- A label is quoted if it has other characters than letters, digits and `_ . / ~ -`, or starts with
-  a digit.
+- A label is quoted if it starts with a digit or has characters other than letters, digits and
+  `_./~-`.
 - `graph main<n 1..64~8>(%x: f32[n,3])` declares the symbolic dimension n, from 1 to 64 and expected
-  to be 8.
-  Symbols that a node measures are declared there too.
+  to be 8.  Symbols that nodes define are declared there too.
 - A node without results is written without "=".
-- `return %y as "y" in %x` says that the result lives in the memory of the input.
+- `return %y as "y" in %x` says that result y lives in the memory of input x.
 - Attributes with their default value are left out.
 - A constant of at most 8 elements is written out, in its physical order, if its numbers read back
   exactly.  A larger one is named by the digest of its contents, which `constants_of` collects.
@@ -48,7 +47,7 @@ from tilesmith.support.errors import InternalError
 NameOf: TypeAlias = "Callable[[Any], str]"
 
 INLINE_ELEMENTS = 8
-"""Constants of up to this many elements are written out."""
+"""Upper bound on the elements of a constant that is written out."""
 
 BARE_NAME = re.compile(r"[A-Za-z_/][A-Za-z0-9_./~-]*\Z")
 
@@ -59,14 +58,16 @@ def print_graph(graph: Graph) -> str:
 
 
 def node_text(node: Node) -> str:
-    """One node by itself, for messages; values without a label are numbered within it."""
+    """The text of one node, for messages.  Values without a label are numbered within the node."""
     values = dict.fromkeys((*node.inputs, *node.outputs))
     alone = Graph("", tuple(values), (), (), (), ())
     return _Printer().node(node, _names(alone), "  ")
 
 
 def constants_of(graph: Graph) -> dict[str, np.ndarray]:
-    """The physical arrays of all constants that the text (sub-graphs too) names by digest."""
+    """Digest -> physical array, for all constants that the text names by digest, also in
+    sub-graphs.
+    """
     arrays: dict[str, np.ndarray] = {}
     for c in (*graph.constants, *graph.default_of.values()):
         if inline_elements(c) is None:
@@ -84,14 +85,16 @@ def _contents(constant: Constant) -> str:
 
 
 def inline_elements(constant: Constant) -> str | None:
-    """The elements of a small constant as text; None if its digest stands for it."""
+    """The elements of a small constant as text; None if the text names the constant by its
+    digest.
+    """
     dtype, n = constant.value.dtype, 1
     for d in constant.value.shape:
         if not isinstance(d, int):
             return None
         n *= d
     if n > INLINE_ELEMENTS:
-        return None  # the size alone decides, without reading the contents
+        return None  # decided without reading the contents
     array = constant.data.array
     if array.size > INLINE_ELEMENTS:
         return None
@@ -99,12 +102,12 @@ def inline_elements(constant: Constant) -> str | None:
     if dtype.is_float:
         elements = [float(x) if x == x else math.nan for x in elements]
     if read_elements(elements, dtype).tobytes() != array.tobytes():
-        return None  # a NaN with a sign or payload, which "nan" does not say
+        return None  # "nan" would lose a NaN's sign or payload
     return f"[{', '.join(map(attribute_text, elements))}]"
 
 
 def read_elements(elements: list[Any], dtype: DType) -> np.ndarray:
-    """The flat array of `dtype` that holds numbers as `inline_elements` writes them."""
+    """The flat array of `dtype` from elements that `inline_elements` wrote."""
     if dtype.is_float:
         with np.errstate(all="ignore"):
             return np.array(elements, np.float64).astype(dtype.numpy)
@@ -123,7 +126,9 @@ def type_text(type: TensorType, dims: NameOf) -> str:
 
 
 class _Printer:
-    """The text of one program; `dims` names its symbolic dimensions, sub-graphs included."""
+    """Writes the text of one program.  `dims` names its symbolic dimensions, also those of
+    sub-graphs.
+    """
 
     def __init__(self, dims: NameOf | None = None) -> None:
         self.dims = Names() if dims is None else dims
@@ -151,7 +156,7 @@ class _Printer:
         return "\n".join(lines)
 
     def symbols(self, graph: Graph) -> str:
-        """The symbols that no graph around has declared, with their sizes."""
+        """The declaration of the symbols that no enclosing graph has declared, with their sizes."""
         new = [v for v in graph.symbols if v.sizes is not None and v not in self.declared]
         self.declared.update(new)
         shown = ", ".join(f"{self.dims(v)} {v.sizes}" for v in new)
@@ -228,6 +233,6 @@ def _names(graph: Graph) -> dict[Value, str]:
         used.add(label)
         names[v] = f"%{label if BARE_NAME.match(label) else json.dumps(label)}"
     for v in (*(i for n in graph.nodes for i in n.inputs), *graph.outputs):
-        if v not in names:  # a broken graph must still print, for the verifier's message
+        if v not in names:  # undefined; for the verifier's message
             names[v] = f"%{json.dumps(f'undefined {v.name}')}"
     return names

@@ -1,16 +1,16 @@
-"""The invariants of every graph, at every stage.
+"""The verifier of graphs: the invariants of every graph, at every stage of compilation.
 
 - Values are defined once and before they are used.
 - Names of inputs and of outputs are unique.
-- Results that live in an input have its type and layout, and the input to themselves.
+- A result that lives in an input has the input's type and layout; no other result lives there.
 - Every node's results have the types that its operator gives for its inputs.
 - Layouts fit the ranks.
-- Contents of constants have the physical shape and element type (only those already read: verifying
-  loads no weights).
-- The body of a fused group agrees with its node about types and layouts.
-- Values at the border of control flow are row-major.
-- A symbol that a node defines is used only after it, in the same graph or in bodies inside it.
-  Symbols of a loop's body are used only there.
+- Contents of constants have the physical shape and element type.  Only contents that were already
+  read are checked: verifying loads no weights.
+- Inputs and outputs of a fused group's body have the types and layouts of the node's.
+- Inputs and results of control flow are row-major.
+- A symbol that a node defines is used only after the node, in the same graph or in bodies inside
+  this graph.  Symbols of a loop's body are used only in the body.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from tilesmith.support.errors import ModelError, VerifyError
 
 
 def verify(graph: Graph, after: str = "") -> None:
-    """Raises VerifyError, naming the stage or pass that came before, if an invariant is broken."""
+    """Raises VerifyError if an invariant is broken.  The message names `after`, the preceding stage
+    or pass.
+    """
     try:
         _check_graph(graph)
         _check_measured(graph, {s for stage in stages_in(graph) for s in stage.symbols})
@@ -77,7 +79,7 @@ def _check_graph(graph: Graph) -> None:
 
 
 def _is_appended(node: Node | None, home: Value) -> bool:
-    """Whether a node makes `home` longer in its memory."""
+    """Whether a node appends to `home` in the memory of `home`."""
     if node is None or not isinstance(node.op, Append):
         return False
     return node.op.in_place and node.inputs[0] is home

@@ -1,7 +1,7 @@
 """A user's constraints on the decisions about a model: pinned values and forbidden values.
 
-Choices of graph passes and knobs of kernels have names of the same kind, and a constraint applies
-wherever its name occurs.  Constraints take precedence over costs and records.
+Choices of graph passes and knobs of kernels share one space of names.  A constraint applies to
+every choice and knob of its name.  Constraints take precedence over costs and records.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tilesmith.te.knobs import Decisions, Value, values_from_json
 from .space import Forbidden, Space
 
 Met = dict[str, dict[Value, None]]
-"""Values that decisions could have had, by name."""
+"""The possible values of decisions, by the decision's name; the keys of the inner dict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Constraints, and the decisions seen so far.
+    """A user's constraints, and the decisions seen so far in a compilation.
 
-    pins: by decision, the value that it gets wherever that is an option.
-    forbid: by decision, values that it doesn't get wherever there is another option.
+    pins: name of a decision -> the value that it gets wherever this value is an option.
+    forbid: name of a decision -> values that it doesn't get wherever there is another option.
     met: names and values of all choices of graph passes so far.
     knobs: names and values of the knobs of kernels.
-    spaces: by workload, the remaining schedules of kernels.
+    spaces: workload -> the schedules of its kernel that the constraints allow.
     """
 
     pins: Decisions = field(default_factory=dict)
@@ -43,8 +43,8 @@ class Constraints:
         """The constraints that a user gave, with tuples in place of lists; None if there are
         none.
 
-        Raises UsageError if one is not a mapping, or if `forbid` does not hold collections of
-        values.
+        Raises UsageError if an argument is not a mapping, or if a value of `forbid` is not a
+        collection.
         """
         for name, constraint in (("pins", pins), ("forbid", forbid)):
             if constraint is not None and not isinstance(constraint, Mapping):
@@ -59,7 +59,9 @@ class Constraints:
         return Constraints(values_from_json(pins or {}), tuples)
 
     def allowed(self, knob: str, options: tuple[V, ...]) -> tuple[V, ...]:
-        """The options of a choice that remain.  Raises UsageError if all are forbidden."""
+        """The options of a choice that the constraints allow.  Raises UsageError if they forbid
+        all.
+        """
         self.met.setdefault(knob, {}).update(dict.fromkeys(options))
         if knob in self.pins:
             pinned = tuple(o for o in options if same(o, self.pins[knob]))
@@ -80,7 +82,7 @@ class Constraints:
         return {*self.pins, *self.forbid}
 
     def of_kernels(self) -> Constraints:
-        """The constraints on knobs of kernels: no choice of a graph pass has their names."""
+        """The constraints on knobs of kernels: those whose names no choice of a graph pass has."""
         return Constraints(
             {k: v for k, v in self.pins.items() if k not in self.met},
             {k: v for k, v in self.forbid.items() if k not in self.met},
@@ -107,13 +109,13 @@ class Constraints:
 
 
 def nearest(options: tuple[V, ...], allowed: tuple[V, ...], value: V) -> V:
-    """`value`, or the nearest allowed one."""
+    """`value` if it is allowed, else the allowed value nearest to it in the order of `options`."""
     position = options.index(value)
     return min(allowed, key=lambda v: (v != value, abs(options.index(v) - position)))
 
 
 def same(a: Value, b: Value) -> bool:
-    """Whether two values are equal as JSON: True is not 1."""
+    """Whether two values are equal as JSON, where True differs from 1."""
     return type(a) is type(b) and a == b
 
 

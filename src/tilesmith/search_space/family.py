@@ -1,9 +1,10 @@
-"""Families of similar workloads: the same work on other extents, or with another epilogue.
+"""Families of similar workloads: the same work with other extents, or with another epilogue.
 
-Decisions found for one are worth trying for the other.  A family is the text of a group's anchor
-with `_` for every extent above 1.  The anchor is the group's contractions, else its reductions,
-else the whole group.  The extents are stored beside the text.  Extents of 1 stay in the text: an
-axis with one element makes another kind of loop nest.
+Decisions found for one workload are worth trying for its relatives: the other workloads of its
+family.  A family is the text of a group's anchor with `_` for every extent above 1.  The anchor is
+the group's contractions; without contractions, its reductions; without both, the whole group.  The
+extents are stored beside the text.  Extents of 1 stay in the text, because an axis with one element
+makes another kind of loop nest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tilesmith.graph.text import node_text, print_graph
 from tilesmith.ops.winograd import WinogradConv
 
 FAR = 2.0
-"""Upper bound on the difference of an extent between relatives, in powers of two."""
+"""Upper bound on the ratio of an extent between two relatives, as its binary logarithm."""
 OTHER_GROUP = 0.5
 """Distance between two workloads with the same anchor but different nodes around it."""
 
@@ -36,7 +37,7 @@ _RANGE = re.compile(r"(range)\(([0-9, ]+)\)")
 class Family:
     """The properties by which workloads are compared.
 
-    anchor: hash of the anchor without extents; only workloads that share it are relatives.
+    anchor: hash of the anchor without extents; workloads with the same hash are relatives.
     group: hash of the whole group without extents.
     extents: extents of the anchor, in order.
     """
@@ -47,9 +48,10 @@ class Family:
 
     @staticmethod
     def of_row(anchor: object, group: object, extents: object) -> Family:
-        """The family in a row of the records, its extents as text between spaces.
+        """The family in a row of the records.  There the extents are one text with spaces between
+        them.
 
-        Raises ValueError or TypeError for values that are no family.
+        Raises ValueError or TypeError if the values are not those of a family.
         """
         if not (isinstance(anchor, str) and isinstance(group, str) and isinstance(extents, str)):
             raise TypeError(f"expected texts, found {(anchor, group, extents)!r}")
@@ -60,15 +62,18 @@ class Family:
 
     @property
     def size(self) -> float:
-        """Estimate of the anchor's work that needs no lowering: the root of the product of all
-        extents of its inputs and outputs.  For a matrix product it is the number of
-        multiplications.  Infinite beyond the range of floats, as for a long chain.
+        """An estimate of the anchor's work, made without lowering: the square root of the product
+        of all extents of its inputs and outputs.  For a matrix product this is the number of
+        multiplications.  The result is infinite if it exceeds the range of floats, as for a long
+        chain.
         """
         size = math.prod(self.extents)
         return math.sqrt(size) if size.bit_length() < sys.float_info.max_exp else math.inf
 
     def distance(self, other: Family) -> float:
-        """Distance of two workloads in powers of two; infinite if they are no near relatives."""
+        """Distance of two workloads: the norm of the binary logarithms of their extents' ratios.
+        It is infinite if the anchors differ or a ratio exceeds `FAR`.
+        """
         if self.anchor != other.anchor or len(self.extents) != len(other.extents):
             return math.inf
         steps = [
@@ -82,7 +87,9 @@ class Family:
 
 
 def group_family(body: Graph, constants: Iterable[int]) -> Family:
-    """The family of a fused body under any packing of its `constants` (inputs by number)."""
+    """The family of a fused body.  It does not depend on the packing of `constants` (input
+    numbers).
+    """
     plain = with_packing(body, dict.fromkeys(constants))
     anchor, extents = _without_extents(" ".join(map(_alone, _anchors(plain))))
     group, _ = _without_extents(print_graph(plain))
@@ -123,7 +130,7 @@ def _without_extents(text: str) -> tuple[str, tuple[int, ...]]:
 
     def extent(number: re.Match[str]) -> str:
         n = int(number[0])
-        if n <= 1 or n >= 1 << 31:  # "to the end" and positions from the end are no extents
+        if n <= 1 or n >= 1 << 31:  # "to the end" or counted from the end: no extent
             return number[0]
         extents.append(n)
         return "_"

@@ -1,8 +1,8 @@
 """Fused groups as search spaces: the strategy's schedules, generated ones, and users' own.
 
 The knob `schedule` selects the source: "strategy" (the default), "sketch" (rules, see
-    `strategy.sketch`), or "user:NAME" (a registered template).  The knobs of the last two are
-    called `sketch.…` and `NAME.…`.
+`strategy.sketch`), or "user:NAME" (a registered template).  The knobs of sketches are called
+`sketch.…`, those of a template `NAME.…`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def user_template(decisions: Decisions) -> str | None:
 
 
 def origins_of(body: Graph, rules: ScheduleRules) -> list[str]:
-    """The values of the knob `schedule` for a fused body."""
+    """The options of the knob `schedule` for a fused body."""
     group = group_tensors(body)
     generated = [SKETCH] if rules.is_generic(body, group) else []
     return [STRATEGY, *(USER + t.name for t in templates_for(body, group)), *generated]
@@ -55,7 +55,7 @@ def origins_of(body: Graph, rules: ScheduleRules) -> list[str]:
 def has_decisions(body: Graph, rules: ScheduleRules) -> bool:
     """Whether decisions affect the kernel of a fused body.
 
-    They do not affect a plain concatenation, a body written as loops, or a body of constants.
+    Decisions do not affect a plain concatenation, a body written as loops, or a body of constants.
     """
     primitive = all(n.op.is_primitive() for n in body.nodes)
     return primitive and not rules.is_fixed(body) and not constants_of(body)
@@ -68,10 +68,10 @@ def schedules_of(
     cfg: Config = ANALYTIC,
     origins: Sequence[str] | None = None,
 ) -> Iterator[tuple[Schedule, Group]]:
-    """The schedules of a fused group that `cfg` selects, the best first, each with its tensor
-    expressions.
+    """The schedules that `cfg` selects for a fused group, the best first.  Each comes with its
+    tensor expressions.
 
-    origins: the result of `origins_of`, if it is known.
+    origins: the result of `origins_of`; None to compute it here.
     """
     chosen = cfg.choice(SCHEDULE, origins or (lambda: origins_of(body, rules)), STRATEGY)
     if chosen == STRATEGY:
@@ -96,15 +96,15 @@ def schedule_group(
     cfg: Config = ANALYTIC,
     origins: Sequence[str] | None = None,
 ) -> tuple[Schedule, Group]:
-    """The first of `schedules_of`."""
+    """The first schedule of `schedules_of`, with its tensor expressions."""
     return next(schedules_of(body, target, rules, cfg, origins))
 
 
 def lower_group(
     body: Graph, target: Target, rules: ScheduleRules, name: str, cfg: Config = ANALYTIC
 ) -> Func:
-    """The kernel of a fused group as a loop nest: parameters are the group's inputs, then its
-    outputs, then the symbols of its extents.
+    """The kernel of a fused group as a loop nest.  Its parameters are the group's inputs, then the
+    outputs, then the symbols of the extents.
     """
     # operators that are written as loops need no schedule
     written = any(n.op.is_irregular() for n in body.nodes)
@@ -143,10 +143,10 @@ def _lower_open(
     name: str,
     cfg: Config,
 ) -> Func:
-    """The kernel for all sizes, by a schedule for expected ones, or for `sizes` where these are
-    given.
+    """The kernel for all sizes.  Its schedule is made for the expected sizes, or for those in
+    `sizes`.
 
-    Raises ScheduleError if each schedule recomputes too much.
+    Raises ScheduleError if every schedule recomputes too much.
     """
     extents = (a.extent for s in group_tensors(body).stages for a in s.reduce_axis)
     if not all(isinstance(n, int) for n in extents):
@@ -175,7 +175,7 @@ class GroupSpace:
     body: the group (see `driver.canonical`).
     constants: numbers of the inputs whose packing is one of the decisions.
     target: the machine.
-    rules: the target's schedules by rule.
+    rules: makes the target's schedules by rule.
     """
 
     body: Graph
@@ -211,12 +211,14 @@ class GroupSpace:
     def known(self, names: Collection[str] = ()) -> dict[str, Knob]:
         """The knobs of the analytic schedule.
 
-        If some of `names` are missing, also the knobs that exist with other values of these.
+        If some of `names` are not among them, the result also has the knobs that exist only with
+        other values of these knobs.
         """
         return self._plain.reachable(names)
 
     def space(self, constraints: Constraints | None = None) -> Space:
-        """The search space, with those constraints for which it has knobs and values.
+        """The search space under the constraints.  Constraints on knobs and values that it lacks
+        are ignored.
 
         A value without an alternative can't be forbidden.  A search starts from the strategy's
         schedule and from those of users' templates.

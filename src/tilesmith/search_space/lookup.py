@@ -24,8 +24,8 @@ class Match:
     """Decisions for a workload.
 
     decisions: the knobs' values.
-    is_exact: whether they were measured for this workload; otherwise for a relative, and they may
-        have to be fitted.
+    is_exact: whether the decisions were measured for this workload.  If not, they were measured for
+        a relative (another workload of its family), and may have to be adapted to the extents.
     """
 
     decisions: Decisions = field(default_factory=dict)
@@ -34,20 +34,20 @@ class Match:
 
 @dataclass
 class Lookup:
-    """Answers for a target and a number of threads.
+    """Looks up decisions for workloads, for one target and one number of threads.
 
-    Damaged records are not queried again: the log says so once, and from then on there are no
-    answers.
+    If the records are damaged, they are not queried again: the log reports this once, and all later
+    results are empty.
 
     records: the trials.
     target: the target's text.
     threads: number of threads.
     nearest: whether decisions of relatives are used for a workload that was never tuned.
-    timings: where the time of the queries is counted.
+    timings: receives the time of the queries.
     unsettled: whether trials that are not settled are used.
-    may_fit: whether there is time to fit a workload, given its key and the number of those fitted
-        so far.
-    used: the trials whose decisions were used, by the workload that used them.
+    may_fit: whether there is time to adapt a relative's decisions to a workload.  Its arguments are
+        the workload's key and the number of workloads adapted so far.
+    used: workload -> the trial whose decisions it used.
     """
 
     records: Records
@@ -69,7 +69,7 @@ class Lookup:
     ) -> Match:
         """The best known decisions for a workload's text.
 
-        family: called only where relatives are used.
+        family: gives the workload's family; called only if relatives may be used.
         fits: whether decisions that were measured for the workload itself may be used.
         """
         key = Key.of(workload, self.target, self.threads)

@@ -1,9 +1,9 @@
-"""The known behaviour of a schedule function: a tree of its questions.
+"""The known behaviour of a schedule function, as a tree of the questions that it asks.
 
-Its nodes are the knobs that the function declares, and the questions that it asks about their
-numbers (see `traced`).  A run answers the questions one by one, and so follows a path.  Two
-candidates on the same path make the same schedule with other numbers.  For a candidate on a known
-path, no run is needed to know its knobs, or that it is impossible.
+A node of the tree is a knob that the function declares, or a question about the numbers of knobs
+(see `traced`).  A run of the function answers the questions one by one, and so follows a path from
+the root.  Two candidates on one path make the same schedule with different numbers.  For a
+candidate on a known path, its knobs are known without a run, and so is whether it is impossible.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from tilesmith.te.knobs import Config, Decisions, Knob, Options, V, Value
 from .traced import Asked
 
 Key = tuple[str, int | None]
-"""(knob, None) for a numeric knob; (knob, part) for one of the numbers in a knob's value."""
+"""(knob, None) for a knob with one number; (knob, i) for number i of a knob whose value is a tuple.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class Path:
     """The end of a path.
 
-    columns: variables of the knobs' numbers on which it depends.
+    columns: the variables of all numeric knobs on the path.
     made: the schedule function's result, with traced numbers in it.
-    error: why the candidate is impossible, if it is.
+    error: why candidates on the path are impossible; None if they are possible.
     """
 
     columns: dict[Key, Var]
@@ -39,7 +40,7 @@ class Path:
 
 @dataclass(slots=True, eq=False)
 class _Ask:
-    """A knob; `columns`: the variables of its numbers, empty if it has none."""
+    """A declared knob.  `columns` has the variables of its numbers; empty if it has no numbers."""
 
     knob: Knob
     columns: dict[Key, Var]
@@ -100,7 +101,7 @@ class Paths:
     def follow(self, chosen: Decisions, seen: dict[str, Knob]) -> Path:
         """The path of a candidate.
 
-        seen: is filled with its knobs, in order.
+        seen: an empty dict, which receives the candidate's knobs in order of declaration.
 
         Raises ScheduleError if the candidate is impossible; the last knob in `seen` is then the
         last one declared.
@@ -150,11 +151,11 @@ class Paths:
 
 
 class UnsteadyError(Exception):
-    """A schedule function asks other questions when it is run again with the same answers."""
+    """A schedule function asked different questions in two runs with the same answers."""
 
 
 def check(knob: Knob, value: Value) -> None:
-    """Raises ScheduleError if a knob has no such value."""
+    """Raises ScheduleError if `value` is not an option of the knob."""
     if is_wrong(knob, value):
         options = ", ".join(map(repr, knob.options))
         raise ScheduleError(f"knob {knob.name}: {value!r} is none of {options}")

@@ -12,7 +12,9 @@ from .family import Family
 from .records import Key, Records, Trial
 
 _FAMILY = '"anchor": "'
-"""Text that occurs in a family's JSON line, but not in a trial's, where quotes are escaped."""
+"""Text that occurs in the JSON line of a family only: in the line of a trial its quotes are
+escaped.
+"""
 
 
 def json_lines(records: Records) -> Iterator[str]:
@@ -23,12 +25,14 @@ def json_lines(records: Records) -> Iterator[str]:
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[Trial]:
-    """The trials of JSON lines; blank ones and families are skipped.  Raises ModelError."""
+    """The trials of JSON lines.  Blank lines and families are skipped.  Raises ModelError for a bad
+    line.
+    """
     return (Trial.from_json(line) for line in lines if line.strip() and _FAMILY not in line)
 
 
 def read_families(lines: Iterable[str]) -> dict[Key, Family]:
-    """The families of JSON lines.  Raises ModelError."""
+    """The families of JSON lines.  Raises ModelError for a bad line."""
     families: dict[Key, Family] = {}
     for line in lines:
         if _FAMILY not in line:

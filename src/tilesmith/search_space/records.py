@@ -1,14 +1,14 @@
 """Measured trials, kept in an SQLite file.
 
-A trial is the time of one candidate of a workload on a target with a number of threads, and the
-time of the analytic schedule at the same moment; or the reason why the candidate failed.  Each
-trial is one committed insertion into a write-ahead log.  So a killed process loses only the trial
-in flight, and several processes may write at once.  A new measurement of a candidate replaces its
-trial.
+A trial belongs to one candidate of a workload on a target with a number of threads.  It holds the
+candidate's time and the time of the analytic schedule at the same moment, or else the reason why
+the candidate failed.  Each trial is one committed insertion into a write-ahead log.  So a killed
+process loses only the trial in flight, and several processes may write at once.  A new measurement
+of a candidate replaces its trial.
 
-The family of each workload is in another table.  Files that predate families get that table when
+A second table holds the family of each workload.  Files that predate families get this table when
 they are opened; their trials are still used for their own workloads.  `look_up` reads the trials of
-a workload and of its relatives in one query.
+a workload and of its relatives (the other workloads of its family) in one query.
 
 A file is only data: disks fail, and anybody may edit it.  So each row is checked when it is read. A
 row that `add` would not have stored is skipped, and the first such row is reported.
@@ -38,10 +38,12 @@ from .version import schedule_version
 _log = logger("records")
 
 MARGIN = 0.02
-"""Least relative gain over the analytic schedule for which a trial is used; less is noise."""
+"""Least relative gain over the analytic schedule for which a trial is used.  A smaller gain is
+noise.
+"""
 
 PATIENCE = 0.5
-"""Seconds that reading waits for another process to unlock the file."""
+"""Seconds for which a reader waits until another process unlocks the file."""
 
 Status: TypeAlias = Literal[
     "ok", "slow", "wrong", "crash", "timeout", "memory", "failed", "worse", "unsettled", "lost"
@@ -65,8 +67,8 @@ SOUND: frozenset[Status] = frozenset(("ok", "slow", "worse", "unsettled"))
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The subject of a trial.  Trials of other versions are kept until pruned.  They are never
-    used, but tuning measures the best of them first.
+    """The subject of a trial.  Trials of other versions of the schedules are kept until `prune`
+    removes them.  They are never used, but tuning measures the best of them first.
 
     workload: hash of its text.
     target: hash of `Target.text`.
@@ -81,7 +83,7 @@ class Key:
 
     @property
     def is_current(self) -> bool:
-        """Whether this process makes the schedules that were measured."""
+        """Whether the trial was measured with this process's version of the schedules."""
         return self.version == schedule_version()
 
     @staticmethod
@@ -106,7 +108,7 @@ class Trial:
     baseline: time of the analytic schedule in seconds, measured alternately with it.
     cause: why it failed, for people.
     label: the workload in words, for people.
-    when: seconds since 1970.
+    when: time of the measurement, in seconds since 1970.
     """
 
     key: Key
@@ -124,12 +126,14 @@ class Trial:
 
     @property
     def ratio(self) -> float:
-        """Its time relative to the analytic schedule's; infinite for a failure."""
+        """The candidate's time divided by the time of the analytic schedule; infinite for a
+        failure.
+        """
         known = self.status in ("ok", "unsettled")
         return self.seconds / self.baseline if known else float("inf")
 
     def to_json(self) -> str:
-        """One line."""
+        """The trial as one line of JSON."""
         return json.dumps({**asdict(self.key), **{k: getattr(self, k) for k in _OWN}})
 
     @staticmethod
@@ -143,9 +147,9 @@ class Trial:
 
     @staticmethod
     def of_row(row: Sequence[object]) -> Trial:
-        """The trial with these values of `_COLUMNS`.
+        """The trial whose fields are the values of `row`, in the order of `_COLUMNS`.
 
-        Raises ValueError or TypeError for values that no measurement gives.
+        Raises ValueError or TypeError for values that no measurement can have.
         """
         values = [_typed(v, t) for v, t in zip(row, _TYPES.values(), strict=True)]
         trial = Trial(Key(*values[: len(_KEY)]), *values[len(_KEY) :])  # type: ignore[arg-type]
@@ -161,9 +165,9 @@ class Trial:
 class Known:
     """The records about a workload and its relatives.
 
-    best: its own fastest trial that beats the analytic schedule.
-    is_tuned: whether it has any trial.
-    relatives: the best trials of workloads of its family on other extents or in other groups,
+    best: the workload's own fastest trial that beats the analytic schedule; None without one.
+    is_tuned: whether the workload has any trial.
+    relatives: the best trials of its family's other workloads (other extents or other groups),
         nearest first.
     """
 
@@ -201,8 +205,8 @@ FROM workloads w JOIN trials t USING ({", ".join(_KEY)})
 WHERE w.anchor = ? AND w.workload <> ? AND w.target = ? AND w.threads = ? AND w.version = ?
   AND t.status = 'ok' AND {_FASTER} GROUP BY w.workload
 """
-"""Query for one row about the workload itself (NULLs when there is none), then the best trial of
-each relative.  SQLite takes the other columns from the row with the minimum.
+"""Query for one row about the workload itself (NULLs if it has no trial), then one row for each
+relative: its best trial.  SQLite takes the columns outside `min` from the row of the minimum.
 """
 
 
@@ -258,7 +262,7 @@ class Records:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: it happens as a whole or not at all."""
+        """A transaction: all its changes are made, or none."""
         with self._usable(writes=True):
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:
@@ -302,7 +306,7 @@ class Records:
             db.executemany(f"INSERT OR REPLACE INTO trials VALUES ({marks})", rows)
 
     def trials(self, key: Key | None = None) -> list[Trial]:
-        """The trials of a key, or all, oldest first."""
+        """The trials of `key`, or all trials if it is None; oldest first."""
         where, values = _where(key)
         rows = self._query(f'SELECT {_NAMES} FROM trials t {where} ORDER BY t."when"', values)
         return list(self._sound(rows))
@@ -314,8 +318,8 @@ class Records:
         return fastest if fastest is not None and fastest.ratio <= 1 - MARGIN else None
 
     def earlier(self, key: Key) -> list[Trial]:
-        """The trials of other versions of the schedules that beat their analytic schedule, fastest
-        first, each candidate once.
+        """Trials of other versions of the schedules, if they beat the analytic schedule of their
+        version.  The fastest comes first, and each candidate occurs once.
         """
         rows = self._query(
             f"SELECT {_NAMES} FROM trials t WHERE t.workload = ? AND t.target = ? "
@@ -352,7 +356,7 @@ class Records:
     ) -> Known:
         """The records about a workload and its nearest relatives.
 
-        unsettled: whether its own trials that are not settled count.
+        unsettled: whether the workload's own trials of status `unsettled` count.
         relatives: upper bound on the number of relatives.
         """
         own = [getattr(key, n) for n in _KEY]
@@ -375,7 +379,7 @@ class Records:
         known = tuple(islice(self._sound(row for *_, row in near), relatives))
         best: Trial | None = None
         if mine is not None:
-            # A row that is not a trial may hide other rows.
+            # If the row is not a valid trial, it may have hidden valid ones.
             fastest = next(self._sound([mine]), None) or self.best(key)
             if (
                 fastest is not None
@@ -386,8 +390,9 @@ class Records:
         return Known(best, mine is not None, known)
 
     def prune(self, keep: int = 1) -> int:
-        """Remove trials of other versions, failures, all but the `keep` fastest of each key, and
-        rows that are no trials.  Returns the number of removed rows.
+        """Keep the `keep` fastest trials of each key of the current version.  Remove all other
+        rows: failures, trials of other versions, and invalid rows.  Returns the number of removed
+        rows.
         """
         rows = self._query(f"SELECT t.rowid, {_NAMES} FROM trials t")
         by_key: dict[Key, list[tuple[float, int]]] = {}
@@ -431,7 +436,7 @@ def _writing(path: Path) -> sqlite3.Connection:
 
 
 def _reading(path: Path) -> sqlite3.Connection:
-    """A connection that only reads, with empty tables in place of those that the file lacks."""
+    """A read-only connection.  Tables that the file lacks are replaced by empty ones."""
     file = path.absolute().as_uri()
 
     def opened(mode: str) -> sqlite3.Connection:
@@ -444,8 +449,8 @@ def _reading(path: Path) -> sqlite3.Connection:
     try:
         return opened("mode=ro")
     except sqlite3.OperationalError as e:
-        # Readers of a write-ahead log share a file beside it, which SQLite can't make in a folder
-        # without write permission.  No other process writes there either.
+        # Readers of a write-ahead log share a file beside the log.  In a folder without write
+        # permission SQLite can't make it.  But then no other process writes the records either.
         log = path.with_name(path.name + "-wal")
         is_alone = not log.exists() or not log.stat().st_size
         if e.sqlite_errorcode & 0xFF not in _UNWRITABLE or (not is_alone):
@@ -461,6 +466,6 @@ def _where(key: Key | None) -> tuple[str, tuple[object, ...]]:
 
 def trial(key: Key, candidate: Candidate, status: Status, label: str, cause: str = "",
           seconds: float = 0.0, baseline: float = 0.0) -> Trial:  # fmt: skip
-    """A trial of a candidate, now."""
+    """A trial of a candidate with the current time."""
     decisions = candidate_key(candidate)
     return Trial(key, decisions, status, seconds, baseline, cause, label, time.time())

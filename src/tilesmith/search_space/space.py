@@ -1,8 +1,9 @@
-"""Search spaces: the knobs that a schedule function declares, and candidates, which set them.
+"""Search spaces: the knobs that a schedule function declares, and candidates, which set knobs.
 
-A space is the function itself.  A run with a candidate shows which knobs exist for that candidate:
-knobs may depend on each other.  A candidate names only the knobs that differ from their defaults.
-So the analytic schedule is the empty candidate, and equal schedules are equal candidates.
+A space is defined by the function alone.  Knobs may depend on each other, so a run with a candidate
+shows which knobs exist for this candidate.  A candidate names only the knobs that differ from their
+defaults.  So the analytic schedule is the empty candidate, and equal schedules have equal
+candidates.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .paths import Paths
 
 Candidate: TypeAlias = Mapping[str, Value]
 Forbidden: TypeAlias = Mapping[str, Collection[Value]]
-"""Values that knobs must not have, by name."""
+"""Values that knobs must not have, by the knob's name."""
 
 NEAR = 2
 """Number of options on each side of the current one that count as its neighbours."""
@@ -35,7 +36,7 @@ class Space:
     pinned: values required by the user; they are part of every candidate.
     forbidden: values that no candidate has.  If a default is forbidden, its nearest neighbour
         replaces it.
-    starts: additional decisions to search from, as far as the constraints allow them.
+    starts: further candidates from which a search may begin, adapted to the constraints.
 
     Raises ScheduleError if constraints name knobs or values that do not exist.
     """
@@ -65,7 +66,7 @@ class Space:
     def _baseline(self) -> Candidate:
         try:
             self._asked({})
-        except ScheduleError:  # the constraints may make the default legal
+        except ScheduleError:  # constraints may make it possible
             return self.start
         return {}
 
@@ -86,7 +87,8 @@ class Space:
     def reachable(self, wanted: Collection[str]) -> dict[str, Knob]:
         """The knobs of the analytic candidate.
 
-        If some of `wanted` are missing, also the knobs that exist with other values of these.
+        If some of `wanted` are not among them, the result also has the knobs that exist only with
+        other values of these knobs.
         """
         known = dict(self._asked(self.start))
         if set(wanted) - set(known):
@@ -115,7 +117,8 @@ class Space:
         return known
 
     def _run(self, chosen: Candidate, seen: dict[str, Knob]) -> None:
-        """Fill `seen` with the existing knobs, up to one with an impossible value.
+        """Fill `seen` with the knobs that exist.  It ends with the first knob that has an
+        impossible value.
 
         Raises ScheduleError for impossible decisions.
         """
@@ -125,7 +128,7 @@ class Space:
                 return
             except ScheduleError:
                 raise
-            except Exception:  # a user's function of ints may raise anything for traced numbers
+            except Exception:  # a user's function may reject traced ints
                 self.paths = None
                 seen.clear()
         self.schedule(Config(chosen, seen))
@@ -141,7 +144,7 @@ class Space:
         return replace(knob, options=options)
 
     def _nearest(self, knob: Knob, value: Value) -> Value:
-        """`value`, or the nearest allowed one."""
+        """`value` if it is allowed, else the nearest allowed value."""
         allowed = self._allowed(knob).options
         position = knob.options.index(value)
         return min(allowed, key=lambda v: (v != value, abs(knob.options.index(v) - position)))
@@ -155,8 +158,8 @@ class Space:
         ]
 
     def legal(self, wanted: Candidate) -> Candidate | None:
-        """The candidate nearest to `wanted`: without knobs that do not exist and values that they
-        can't have; None if that is no schedule.
+        """`wanted` without the knobs that do not exist, and without the values that a knob can't
+        have.  None if no schedule results.
         """
         try:
             return self._legal({**wanted, **self._pinned})
@@ -164,15 +167,15 @@ class Space:
             return None
 
     def keeping(self, wanted: Candidate) -> Candidate | None:
-        """The candidate with all decisions `wanted`; None if that is impossible."""
+        """The candidate with all decisions of `wanted`; None if they are impossible together."""
         candidate = self.legal(wanted)
         return candidate if candidate is not None and {**candidate, **wanted} == candidate else None
 
     def refitted(self, wanted: Candidate) -> Candidate | None:
-        """The candidate nearest to decisions made for other extents; None if that is no
-        schedule.
+        """The candidate nearest to `wanted`, decisions made for other extents.  None if no schedule
+        results.
 
-        A value that a knob can't have becomes the nearest one that it can have.
+        A value that a knob can't have is replaced by the nearest option.
         """
         try:
             return self._legal({**wanted, **self._pinned}, nearest_option)
@@ -182,7 +185,9 @@ class Space:
     def _legal(
         self, wanted: Candidate, instead: Callable[[Knob, Value], Value | None] = lambda *_: None
     ) -> Candidate:
-        """The nearest candidate; `instead` replaces values that a knob can't have."""
+        """The nearest possible candidate.  `instead` gives the replacement of a value that a knob
+        can't have; None removes the knob.
+        """
         chosen = dict(wanted)
         while True:
             seen: dict[str, Knob] = {}
@@ -228,11 +233,11 @@ class Space:
         yield from self._trades(candidate)
 
     def _trades(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Candidates in which one number is the next larger one and another is smaller by the same
-        ratio.
+        """Candidates in which one knob has its next larger number, and another knob a number
+        smaller by about the same ratio.
 
-        Their product stays about the same (as many registers, for instance); a path over single
-        knobs may not lead there.
+        So the product stays about the same, such as a number of registers.  Changes of one knob at
+        a time may not lead to these candidates.
         """
         numbers = {
             k.name: traded_candidate
@@ -264,17 +269,19 @@ class Space:
         return self.legal(changed) or candidate
 
     def random(self, rng: random.Random) -> Candidate:
-        """A candidate with random values for all knobs, also those that exist due to another."""
+        """A candidate with random values for all knobs, also for knobs that exist only with these
+        values.
+        """
         drawn = self.mutated(self.start, rng, turns=len(self.free(self.start)))
         known = self.knobs(self.start)
         brought = {k.name: rng.choice(k.options) for k in self.free(drawn) if k.name not in known}
         return (self.legal({**drawn, **brought}) or drawn) if brought else drawn
 
     def crossed(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate:
-        """A candidate that takes each decision from one of two.
+        """A mix of two candidates: each decision comes from one of them.
 
-        A section of the schedule's steps is as in `b`, or knobs drawn one by one; all others are as
-        in `a`.
+        The decisions from `b` are a random section of the knobs in order, or knobs drawn one by
+        one.  All others are as in `a`.
         """
         steps = list(dict.fromkeys((*self.knobs(a), *self.knobs(b))))
         if rng.random() < 0.5:
@@ -296,8 +303,8 @@ class Space:
 
 
 def nearest_option(knob: Knob, value: Value) -> Value | None:
-    """The option of a knob that is nearest, by ratios, to a number or to a tuple of as many
-    numbers; None for other values.
+    """The option of a knob whose ratios to `value` are nearest to 1, for a number or a tuple of
+    equal length.  None for other values.
     """
     wanted = _sizes(value)
     options = [o for o in knob.options if len(_sizes(o)) == len(wanted)]
@@ -320,7 +327,7 @@ def _sizes(value: Value) -> tuple[int, ...]:
 
 
 def _numbers(knob: Knob) -> dict[int, Value]:
-    """The options of a knob by their positive number; empty for a knob with other options."""
+    """Positive number -> the option that consists of it.  Empty if the knob has other options."""
     by_number = {n[0]: o for o in knob.options if len(n := _sizes(o)) == 1 and n[0]}
     return by_number if len(by_number) == len(knob.options) else {}
 
@@ -331,7 +338,7 @@ def candidate_key(candidate: Candidate) -> str:
 
 
 def candidate_of(key: str) -> Candidate:
-    """The candidate of a text.  Raises ValueError if the text is none."""
+    """The candidate for the text of `candidate_key`.  Raises ValueError for any other text."""
     try:
         chosen: Any = json.loads(key)
     except RecursionError as e:
@@ -342,7 +349,7 @@ def candidate_of(key: str) -> Candidate:
 
 
 def _is_value(value: object) -> bool:
-    """Whether `value` may be a knob's value: integers have 64 bits, as in loops."""
+    """Whether `value` may be a knob's value.  Integers must fit 64 bits, as in loops."""
     if isinstance(value, list):
         return all(map(_is_value, value))
     if isinstance(value, int):

@@ -5,8 +5,7 @@
         stage = s[group.outputs[0]]
         cfg.annotate("outer", stage, stage.axis[0], ("none", "parallel"))
 
-They belong to the process that registers them, not to the records.  Records hold the name of the
-template and its decisions.
+A template exists only in the process that registers it.  Records hold its name and its decisions.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Template:
     """A registered template.
 
     name: its name in decisions and records.
-    matches: the operator, or the predicate, of its kernels.
+    matches: the operator that its kernels contain, or a predicate that is true for them.
     function: makes the schedule.
     """
 
@@ -42,15 +41,16 @@ class Template:
     function: GroupTemplate
 
     def is_for(self, body: Graph, group: Group) -> bool:
-        """Whether it is for a fused body, whose tensor expressions are `group`."""
+        """Whether the template applies to a fused body with the tensor expressions `group`."""
         if isinstance(self.matches, str):
             return any(n.op.name == self.matches for n in body.nodes)
         return bool(self._call(self.matches, group))
 
     def schedule(self, cfg: Config, s: Schedule, group: Group) -> None:
-        """Add its steps to `s`.
+        """Add the template's steps to `s`.
 
-        Raises ScheduleError if its decisions are impossible, UsageError for any other error in it.
+        Raises ScheduleError if the decisions are impossible, UsageError for any other error in the
+        template.
         """
         self._call(self.function, cfg, s, group)
 
@@ -103,7 +103,7 @@ def load_templates(path: Path) -> list[str]:
 
 
 def unregister_template(name: str) -> None:
-    """Forget a template.  Raises UsageError if there is none of that name."""
+    """Forget a template.  Raises UsageError if no template has this name."""
     if name not in _REGISTERED:
         names = ", ".join(_REGISTERED) or "none"
         raise UsageError(f"no template {name!r} is registered; those registered are {names}")

@@ -1,13 +1,14 @@
 """Numbers that remember their origin and the questions about them.
 
 A schedule function tests the numbers of its knobs: `if columns % width`, `min(height, rows)`.  With
-    traced numbers it decides as for the plain values.  Each question on which a branch depended is
-    recorded as an expression of the knobs.  Numbers that depend on the knobs without a branch
-    (split factors, extents) are expressions too.  Candidates that give the same answers make the
-    same schedule, up to those expressions.
+traced numbers it takes the same branches as with plain ones, and each condition of a branch is
+recorded as a question: an expression of the knobs.  Numbers computed from the knobs without a
+branch (split factors, extents) are expressions too.  Candidates with the same answers to all
+questions make the same schedule, except that these expressions have other values.
 
 A number may be used where it can't be traced: as a dictionary key, in text, in floats, as an index.
-There the values of its knobs become a question, and all numbers after that are plain ints.
+Then the values of its knobs are recorded as questions, and from there on these knobs are plain
+ints.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ Note = Callable[[Expr, int], object]
 
 
 class Asked:
-    """A run's questions about the numbers of its knobs; `note` receives questions and answers."""
+    """The questions of one run about the numbers of its knobs.  `note` receives each question with
+    its answer.
+    """
 
     def __init__(self, note: Note) -> None:
         self.is_over = False
-        """True once tracing has ended: from then on traced numbers behave like others."""
+        """True when tracing has ended.  From then on traced numbers behave like plain ones."""
         self._note = note
         self._values: dict[Var, int] = {}
         self._fixed: set[Var] = set()
 
     def number(self, v: Var, value: int) -> int:
-        """The number of a knob."""
+        """A knob's number `value`, traced as the variable `v`."""
         self._values[v] = value
         return Traced(value, v, self)  # type: ignore[return-value]  # as an int to all who ask
 
@@ -43,7 +46,9 @@ class Asked:
             self._note(question, answer)
 
     def fix(self, e: Expr) -> None:
-        """Record the values of knobs in `e` as questions: from here on the run depends on them."""
+        """Record the values of the knobs in `e` as questions: from here on the run depends on these
+        values.
+        """
         asked = free_vars(e)
         for v in self._values:
             if v in asked and v not in self._fixed:
@@ -61,9 +66,9 @@ def _operation(op: str, *, swap: bool = False) -> Callable[[Traced, Any], Any]:
 
 
 class Traced:
-    """An integer with its expression of knobs.
+    """An integer with the expression that computes it from the knobs.
 
-    It is an int to `isinstance`, but not to C code, which has to convert it.
+    `isinstance` takes it for an int.  C code does not and has to convert it.
     """
 
     __slots__ = ("_asked", "_value", "expr")
@@ -77,7 +82,7 @@ class Traced:
 
     @property
     def plain(self) -> int:
-        """The number; the run now depends on it without tracing."""
+        """The plain number.  The values of its knobs are recorded as questions."""
         if self.is_open:
             self._asked.fix(self.expr)
         return self._value
@@ -191,7 +196,7 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def expression(n: Any) -> Any:
-    """The expression of a traced number; other values unchanged."""
+    """The expression of a traced number; any other value unchanged."""
     return n.expr if type(n) is Traced else n
 
 

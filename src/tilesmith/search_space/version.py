@@ -1,9 +1,9 @@
 """The version of the schedules with which a record's times were measured.
 
-A record holds the speedup of a candidate over the analytic schedule.  It is valid for the code that
-made both.  When a strategy changes, the analytic schedule may overtake the candidate, or the same
-decisions may make other loops.  So the version is a hash of the sources that make kernels. It needs
-no maintenance, and it is equal wherever the same sources are installed.
+A record holds the speedup of a candidate over the analytic schedule.  The speedup is valid only for
+the code that made both.  When a strategy changes, the analytic schedule may overtake the candidate,
+or the same decisions may make other loops.  So the version is a hash of the sources that make
+kernels.  It needs no maintenance, and is equal wherever the same sources are installed.
 """
 
 from __future__ import annotations

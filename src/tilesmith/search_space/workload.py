@@ -1,4 +1,4 @@
-"""Workloads: the subjects of records, as text that is equal wherever the work is the same."""
+"""Workloads: the subjects of records, as text.  Equal work has equal text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def accuracy_text(accuracy: Accuracy) -> str:
 def group_workload(body: Graph, constants: Iterable[int], accuracy: Accuracy = "default") -> str:
     """The workload of a fused body without names (see `canonical`).
 
-    The packing of `constants`, inputs by number, is a decision and not part of the work.
+    The text does not contain the packing of `constants` (input numbers), because this is a
+    decision.
     """
     known = sorted(constants)
     plain = with_packing(body, dict.fromkeys(known))
@@ -28,9 +29,9 @@ def group_workload(body: Graph, constants: Iterable[int], accuracy: Accuracy = "
 
 
 def choice_workload(knob: str, nodes: Sequence[Node], accuracy: Accuracy) -> str:
-    """The workload of a graph pass's choice about `nodes`, within an accuracy policy.
+    """The workload of a graph pass's choice about `nodes`, under an accuracy policy.
 
-    The text is equal for nodes that do the same on values of the same types and layouts.
+    Nodes that do the same on values of the same types and layouts have equal texts.
     """
     numbers: dict[Value, int] = {}
 

@@ -1,4 +1,4 @@
-"""Algebraic rewriting: rules that make a graph smaller without changing any result.
+"""Algebraic rewriting: rules that make a graph smaller or cheaper and keep its results.
 
 Results stay equal bit for bit, except for the roundings named in `_power`.  So x + 0 is removed
 only if x cannot be -0.0, and x / c becomes a product only if 1 / c is exact.  Rules are indexed by
@@ -45,12 +45,12 @@ from tilesmith.ops.reduce import ReduceSum
 
 
 def algebra(graph: Graph) -> Graph:
-    """`graph` after the rules; the same object if none applied.  Run `decompose` first."""
+    """`graph` after the rules; the same object if no rule applies.  `decompose` must run before."""
     return Rewriter(graph, RULES, (index_identity,)).run()
 
 
 def _fits(value: Value, node: Node) -> bool:
-    """Whether `value` can replace the result of `node`: no broadcast made the result larger."""
+    """Whether `value` can replace the result of `node`: the result is not larger by a broadcast."""
     return value.type == node.outputs[0].type
 
 
@@ -74,7 +74,7 @@ def _sign(x: float) -> float:
 # Identity elements
 
 _NO_MINUS_ZERO: tuple[type[Op], ...] = (Conv, ConvTranspose, MatMul, ReduceSum, Exp, Abs, Sigmoid)
-"""Operators that never give -0.0, by definition or since their sums start at +0.0."""
+"""Operators whose results are never -0.0, by definition or because their sums start at +0.0."""
 
 
 def _add_zero(r: Rewriter, n: Node) -> Result:
@@ -122,7 +122,7 @@ def _div_one(r: Rewriter, n: Node) -> Result:
 
 
 def _div_constant(r: Rewriter, n: Node) -> Result:
-    """x / c -> x * (1 / c) if that is exact: all c are powers of two with normal reciprocals."""
+    """x / c -> x * (1 / c) if 1 / c is exact: all c are powers of two with normal reciprocals."""
     x, c = n.inputs
     array = r.array(c)
     if array is None or not c.dtype.is_float or array.size == 0:
@@ -231,7 +231,7 @@ def _cast_of_cast(r: Rewriter, n: Node) -> Result:
 
 
 def _integer_chain(kind: type[Op], combine: Any) -> Rule:
-    """(x op c) op d -> x op (c op d) on integers, where wrapping keeps it exact."""
+    """(x op c) op d -> x op (c op d) on integers: it is exact because they wrap."""
 
     def rule(r: Rewriter, n: Node) -> Result:
         if n.outputs[0].dtype.is_float:

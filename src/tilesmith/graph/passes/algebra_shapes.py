@@ -1,4 +1,4 @@
-"""Rules of `algebra` for operators that only move elements, and for their readers."""
+"""Rules of `algebra` for operators that only move elements, and for readers of their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from tilesmith.te.tensor import Compute, Placeholder, Tensor
 
 
 def index_identity(r: Rewriter, n: Node) -> Result:
-    """Remove a node whose result equals its only input, element for element: a slice of all."""
+    """Remove a node whose result equals its only input, element for element, such as a slice of
+    all.
+    """
     if len(n.inputs) != 1 or len(n.outputs) != 1 or n.inputs[0].type != n.outputs[0].type:
         return None
     if not n.op.is_primitive():
@@ -56,7 +58,7 @@ def _reshape_of_transpose(r: Rewriter, n: Node) -> Result:
     """reshape(transpose(x)) -> transpose(reshape(x)) if the reshape only adds or removes axes of
     extent 1.
 
-    Transposes then become adjacent to slices, products and other transposes, whose rules apply.
+    The transpose is then adjacent to slices, products or other transposes, and their rules apply.
     """
     source, target = n.inputs[0], n.outputs[0].type
     inner = r.producer(source, Transpose)
@@ -81,7 +83,9 @@ def _perm(op: Op) -> tuple[int, ...]:
 
 
 def _transpose(r: Rewriter, n: Node) -> Result:
-    """transpose(transpose(x)) -> transpose(x); a reshape if only axes of extent 1 move."""
+    """transpose(transpose(x)) -> transpose(x); transpose(x) -> reshape(x) if only axes of extent 1
+    move.
+    """
     x, perm = n.inputs[0], _perm(n.op)
     inner = r.producer(x, Transpose)
     if inner is not None:
@@ -100,8 +104,8 @@ def _is_one(d: Dim) -> bool:
 def _matmul_of_transpose(r: Rewriter, n: Node) -> Result:
     """matmul(a, transpose(b)) -> matmul(a, b, transpose_b), for either operand.
 
-    If the transpose also moves other axes, the remaining transpose keeps the innermost axis in
-    place, which makes a cheap copy.
+    If the transpose also moves other axes, a transpose remains.  It keeps the innermost axis in
+    place, so it is a cheap copy.
     """
     assert isinstance(n.op, MatMul)
     for i, v in enumerate(n.inputs):
@@ -150,7 +154,9 @@ def _elementwise_of_expand(r: Rewriter, n: Node) -> Result:
 
 
 def _conv_of_pad(r: Rewriter, n: Node) -> Result:
-    """conv(pad(x)) -> conv(x) with larger pads, for zeros around the spatial axes."""
+    """conv(pad(x)) -> conv(x) with larger pads, if the pad adds zeros around the spatial axes
+    only.
+    """
     assert isinstance(n.op, Conv)
     inner = r.producer(n.inputs[0], Pad)
     if inner is None:
@@ -173,10 +179,9 @@ def _conv_of_pad(r: Rewriter, n: Node) -> Result:
 
 
 def _taps_in_padding(r: Rewriter, n: Node) -> Result:
-    """Remove the outermost taps of a convolution's kernel that read only padding in every
-    window.
+    """Remove the outermost taps of a convolution's kernel if they read only padding in all windows.
 
-    Large dilations on small images have such taps.  Weights are assumed to be finite.
+    Such taps occur with large dilations on small images.  Weights are assumed to be finite.
     """
     assert isinstance(n.op, Conv)
     x, w = n.inputs
@@ -194,7 +199,7 @@ def _taps_in_padding(r: Rewriter, n: Node) -> Result:
         end = (results - 1) * strides[a]
         used = [t for t, offset in enumerate(reach) if offset < size and offset + end >= 0]
         begin, stop = (used[0], used[-1] + 1) if used else (0, 1)
-        # pads stay unchanged, so at most the padding is cut off
+        # pads stay unchanged, so at most the padding is removed
         first.append(min(begin, max(before, 0) // dilations[a]))
         last.append(max(stop, taps - max(after, 0) // dilations[a]))
     kept = [b - a for a, b in zip(first, last, strict=True)]
@@ -210,7 +215,7 @@ def _taps_in_padding(r: Rewriter, n: Node) -> Result:
 
 
 def _concat(r: Rewriter, n: Node) -> Result:
-    """Remove empty inputs, and a concat of one input."""
+    """Remove empty inputs of a concat, and a concat of one input."""
     assert isinstance(n.op, Concat)
     axis = n.op.axis % n.outputs[0].type.rank
     kept = [v for v in n.inputs if not same_dim(v.shape[axis], 0)]
@@ -220,7 +225,9 @@ def _concat(r: Rewriter, n: Node) -> Result:
 
 
 def _gather_one(r: Rewriter, n: Node) -> Result:
-    """gather at one index, known or repeated -> expand(reshape(slice)), which are plain indices."""
+    """gather at one known index, or at a repeated one -> expand(reshape(slice)): no indices are
+    loaded.
+    """
     assert isinstance(n.op, Gather)
     x, indices = n.inputs
     index = r.splat(indices)
@@ -236,7 +243,7 @@ def _gather_one(r: Rewriter, n: Node) -> Result:
 
 
 def _scatter_of_rows(r: Rewriter, n: Node) -> Result:
-    """scatter_nd to consecutive rows a..b -> concat(rows before, updates, rows after)."""
+    """scatter_nd to consecutive rows a..b -> concat(rows before a, updates, rows after b)."""
     assert isinstance(n.op, ScatterNd)
     data, indices, updates = n.inputs
     indices_of_rows = r.array(indices)
@@ -259,7 +266,9 @@ def _scatter_of_rows(r: Rewriter, n: Node) -> Result:
 
 
 def _slice_of_transpose(r: Rewriter, n: Node) -> Result:
-    """slice(transpose(x)) -> transpose(slice(x)): fewer elements move, often only extents of 1."""
+    """slice(transpose(x)) -> transpose(slice(x)): fewer elements move, often along extents of 1
+    only.
+    """
     assert isinstance(n.op, Slice)
     inner = r.producer(n.inputs[0], Transpose)
     if inner is None:
@@ -273,7 +282,7 @@ def _slice_of_transpose(r: Rewriter, n: Node) -> Result:
 def _elementwise_of_moved(r: Rewriter, n: Node) -> Result:
     """f(transpose(x), number) -> transpose(f(x, number)), and the same for reshape.
 
-    Then f is adjacent to the node that computes x, and the transpose to the node that reads it.
+    Then f is adjacent to the producer of x, and the transpose to the reader of the result.
     """
     moved = [v for v in n.inputs if not r.is_constant(v)]
     if len(moved) != 1 or not same_shape(moved[0].shape, n.outputs[0].shape):

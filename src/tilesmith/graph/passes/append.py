@@ -1,13 +1,13 @@
-"""Carried values that each iteration of a loop lengthens: new rows are appended in place.
+"""Appending in place to carried values that each iteration of a loop makes longer.
 
     y = concat(a, rows)  ->  y = append(a, rows)     # a: a carried value, y: its next one
 
-A concatenation copies everything in each iteration.  `overwrite` lets an append write only its
-rows, to memory that the loop enlarges (see `driver.assembly`).
+A concatenation copies the whole value in each iteration.  `overwrite` lets an append write only the
+new rows, to memory that the loop enlarges (see `driver.assembly`).
 
-The longer value must begin with the bytes of the shorter one.  Where values grow along a later
-axis, as caches of keys [heads, tokens, width] do, the loop carries them with that axis first.
-Other nodes read them through a transposition, which is fused into their reads.
+The longer value must begin with the bytes of the shorter one.  If a value grows along a later axis,
+as a cache of keys [heads, tokens, width] does, the loop carries it with this axis first.  Other
+nodes read it through a transposition, which is fused into their reads.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def _in_loop(node: Node, op: Loop) -> list[Node]:
 
 
 def _lengthened(op: Loop, k: int) -> Node | None:
-    """The concatenation that appends rows to carried value `k`, if it is its only reader."""
+    """The concatenation that appends rows to carried value `k`; None if there is none, or if other
+    nodes read this value too.
+    """
     body = op.body
     current, following = body.inputs[1 + k], body.outputs[op.conditional + k]
     node = body.producer.get(following)
@@ -78,7 +80,7 @@ def _lengthened(op: Loop, k: int) -> Node | None:
 
 
 def _in_front(type: TensorType, axis: int) -> tuple[int, ...] | None:
-    """The permutation that moves `axis` to the front; None if axes before it have extent 1."""
+    """The permutation that moves `axis` to the front; None if all axes before it have extent 1."""
     if all(same_dim(d, 1) for d in type.shape[:axis]):
         return None
     return (axis, *(a for a in range(type.rank) if a != axis))
@@ -131,7 +133,7 @@ def _with_append(op: Loop, k: int, joint: Node, perm: tuple[int, ...] | None) ->
 
 
 def _joined(joint: Node, axis: int) -> Node:
-    """The appended values as one."""
+    """The node that joins the appended values into one."""
     rows = joint.inputs[1:]
     type_ = Concat(axis).infer(*(v.type for v in rows))[0]
     return Node(Concat(axis), rows, (Value("", type_),), joint.loc)

@@ -1,10 +1,10 @@
-"""Functions of one quantised number become tables of 256 entries.
+"""Functions of one quantised number of 8 bits become tables of 256 entries.
 
     u8(clip(round(sigmoid(f32(i32(q) - z) * s) / t) + y))  ->  table[q]
 
-Between quantised operators there are functions such as a sigmoid, a GELU, or x * sigmoid(x), each
-between a dequantisation and a quantisation.  A table holds their results exactly, as the operators'
-references compute them.  Only functions with a costly operator are worth a lookup.
+Quantised models have functions such as a sigmoid, a GELU or x * sigmoid(x) between a dequantisation
+and a quantisation.  A table holds the exact results of the operators' references.  Only functions
+with a costly operator are worth a lookup.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tilesmith.ops.structure import structure
 
 
 def byte_tables(graph: Graph) -> Graph:
-    """`graph` with costly functions of one byte as tables; the same object if there are none."""
+    """`graph` with tables for costly functions of one byte; the same object if there are none."""
     return Rewriter(graph, {Cast: (_table,)}).run()
 
 
 def _table(r: Rewriter, n: Node) -> Result:
-    """Replace a cast to 8 bits by a lookup, if its result depends on a single number of 8 bits."""
+    """Replace a cast to 8 bits by a lookup, if each result depends on a single number of 8 bits."""
     result = n.outputs[0]
     if not _is_byte(result):
         return None
@@ -50,7 +50,9 @@ def _is_byte(v: Value) -> bool:
 
 
 def _function(r: Rewriter, last: Node) -> tuple[Value, list[Node]] | None:
-    """The only byte on which `last` depends, beside constants, and the nodes between."""
+    """The only value of 8 bits on which `last` depends, apart from constants, and the nodes from
+    there to `last`.
+    """
     source: Value | None = None
     order: dict[Node, None] = {}
     left = [last]

@@ -1,8 +1,9 @@
 """The interface for choices of passes that measurements and users may decide.
 
-Costs alone cannot settle some choices.  The pass then names a *knob*, the nodes concerned, the
-possible values and its own preference.  `preferred` answers with the preference.  The driver
-answers with the value that tuning found for equal nodes, within the user's constraints.
+Estimated costs cannot decide some choices reliably.  For these a pass calls a `Choose` with the
+name of a *knob*, the nodes concerned, the options and its own preference.  `preferred` returns the
+preference.  The driver's function returns the value that tuning found for equal nodes, within the
+user's constraints.
 """
 
 from __future__ import annotations

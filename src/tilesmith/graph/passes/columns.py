@@ -1,11 +1,11 @@
-"""Convolutions of variables become matrix products if the target chooses so.
+"""Convolutions whose factors are both variables become matrix products if the target chooses so.
 
     conv(x, w)            ->  w @ im2col(x)
     conv_transpose(x, w)  ->  col2im(w' @ x)
 
-The columns of the product are the window positions of all images, so there are many even where an
-image is narrow: in the gradients of a network's last layers.  The convolutions must have no groups,
-constant sizes, and an element type that is its own accumulator type.
+The columns of the product are the window positions of all images.  So they are many even if an
+image is narrow, as in the gradients of a network's last layers.  The convolution must have no
+groups and constant sizes, and its element type must be its accumulator type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .rewriter import Rewriter
 
 Choice = Callable[[Node, bool], bool]
 """Whether a convolution that can be rewritten becomes a product.  The second argument says whether
-its readers want the first two axes of the result exchanged, as the product has them.
+its readers exchange the first two axes of the result: then they can read the product as it is.
 """
 
 
@@ -94,7 +94,7 @@ def _transposed_product(r: Rewriter, node: Node) -> Value:
 def _ends(
     op: ConvTranspose, places: Sequence[int], window: Sequence[int], image: Sequence[int]
 ) -> list[int]:
-    """Pads after an image that give the window exactly `places` positions; no more would fit."""
+    """Pads after an image such that the window has exactly `places` positions."""
     rank = len(window)
     strides, dilations = op.strides or (1,) * rank, op.dilations or (1,) * rank
     begins = op.pads[:rank] or (0,) * rank

@@ -1,10 +1,11 @@
-"""Simplification of control flow: fewer branches and loops, and less work in each iteration.
+"""Simplification of control flow: removes branches and loops, and work from iterations.
 
-- A branch with a known condition, and a loop of at most one iteration, become part of the graph.
+- A branch with a known condition is inlined into the graph, and so is a loop of at most one
+  iteration.
 - Constants move into the bodies that use them, where they are folded and packed.
 - A carried value that no iteration changes becomes an ordinary input.  Inputs that no body reads
-  are not passed, and results that nobody reads are not computed.
-- A node with the same result in every iteration is computed once, before the loop; so is the
+  and results without readers are removed.
+- A node with the same result in every iteration is computed once, before the loop.  So is the
   transposition of a matrix for products in the loop.
 """
 
@@ -32,12 +33,14 @@ from tilesmith.ops.shape import Reshape, Transpose
 T = TypeVar("T", Graph, Node, If, Loop)
 
 GROWTH = 2
-"""Largest ratio of a result's elements to those read for which a node leaves a loop: mere
-repetition is cheaper in each iteration.
+"""Upper bound on the ratio of result elements to operand elements for which a node moves out of a
+loop.  A broadcast beyond it is cheaper when each iteration repeats it.
 """
 
 TRANSPOSED_ROWS = 128
-"""Fewest rows, over all steps of a loop, for which transposing a matrix before it pays."""
+"""Lower bound on the rows multiplied in all iterations of a loop for which the matrix is transposed
+before it.
+"""
 
 
 def control_flow(graph: Graph) -> Graph:
@@ -54,7 +57,7 @@ class _Simplification:
         self.nodes: list[Node] = []
         self.now: dict[Value, Value] = {}
         self.read = {*graph.outputs, *(v for n in graph.nodes for v in n.inputs)}
-        self.extents: dict[Expr, Dim] = {}  # symbols of control flow that was removed
+        self.extents: dict[Expr, Dim] = {}  # symbols of removed control flow
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
@@ -142,7 +145,7 @@ class _Simplification:
         )
 
     def learn(self, extents: Mapping[Var, Dim]) -> None:
-        """Replace symbols by other extents from here on."""
+        """Replace symbols by these extents in all later nodes."""
         self.extents |= {s: bound(d, self.extents) for s, d in extents.items()}
 
     def with_constants(self, body: Graph, given: Sequence[Value]) -> Graph:
@@ -195,7 +198,7 @@ class _Simplification:
         return result
 
     def shrink(self, node: Node, op: Loop) -> None:
-        """The loop with fewer carried values, and fewer nodes in its body."""
+        """Add the loop with fewer carried values, and with fewer nodes in its body."""
         carried, sliced, same = op.split(node.inputs)
         body, head = op.body, op.conditional
         inner = body.inputs[1 : 1 + op.carried]
@@ -259,7 +262,9 @@ class _Simplification:
         )
 
     def hoisted(self, body: Graph, given: tuple[Value, ...]) -> tuple[Graph, tuple[Value, ...]]:
-        """`body` and its last inputs without nodes that depend only on these, now computed here."""
+        """Move nodes that depend only on the last inputs of `body`, `given`, out of it.  Returns
+        the new body and the values of its last inputs.
+        """
         outer = dict(zip(body.inputs[len(body.inputs) - len(given) :], given, strict=True))
         leaving: list[Node] = []
         made: dict[Value, Value] = {}
@@ -286,14 +291,14 @@ class _Simplification:
 
 
 def _fresh(name: str, taken: set[str]) -> str:
-    """A name like `name` that is not in `taken`, to which it is added."""
+    """A name like `name` that is not in `taken`; it is added to `taken`."""
     fresh = next(n for i in count() if (n := f"{name}~{i}" if i else name) not in taken)
     taken.add(fresh)
     return fresh
 
 
 def _leaves(node: Node) -> bool:
-    """Whether a node whose inputs are the same in every iteration is computed before the loop."""
+    """Whether a node whose inputs are the same in every iteration moves out of the loop."""
     values = (*node.inputs, *node.outputs)
     fixed = node.op.is_static and all(v.type.is_static for v in values)
     if not node.op.is_primitive() or not fixed:
@@ -302,11 +307,12 @@ def _leaves(node: Node) -> bool:
 
 
 def _with_plain_products(body: Graph, same: Sequence[Value], steps: Dim | None) -> Graph:
-    """`body` whose products of rows with a transposed matrix read a matrix transposed by a node,
-    which leaves the loop, if the matrix is the `same` in every iteration (a recurrent weight).
+    """`body` with an explicit transposition for products of rows with a transposed matrix.  The
+    matrix must be one of the values `same`, which no iteration changes, such as a recurrent weight.
+    So the transposition can move out of the loop.
 
-    Lanes run along the rows of such a matrix; in the original product lanes would be summed for
-    each element.
+    Vector lanes then run along the matrix's rows.  In the original product the lanes of a vector
+    would be summed for each element.
     """
     nodes: list[Node] = []
     made: dict[Value, Value] = {}
@@ -326,8 +332,8 @@ def _with_plain_products(body: Graph, same: Sequence[Value], steps: Dim | None) 
 
 
 def _reads_transposed(node: Node, same: Sequence[Value], steps: Dim) -> bool:
-    """Whether a node multiplies rows with the transposed matrix of one of the values `same`, and in
-    all `steps` so many rows that transposing it before the loop pays.
+    """Whether a node multiplies rows with one of the matrices `same`, transposed, and multiplies
+    enough rows in all `steps` for a transposition before the loop to pay.
     """
     if not isinstance(node.op, MatMul) or not node.op.transpose_b:
         return False
@@ -339,7 +345,7 @@ def _reads_transposed(node: Node, same: Sequence[Value], steps: Dim) -> bool:
 
 
 def _with(value: T, **fields: Any) -> T:
-    """`value` with other fields; the same object if all are equal."""
+    """`value` with these fields replaced; the same object if they are equal already."""
     same = all(getattr(value, k) == v for k, v in fields.items())
     return value if same else replace(value, **fields)
 

@@ -22,7 +22,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Add, Equal, Max, Min, Mul, NotEqual
 
 COMMUTATIVE: tuple[type[Op], ...] = (Add, Mul, Min, Max, Equal, NotEqual)
-"""Operators whose two inputs may be exchanged (for NaNs, except for the payload)."""
+"""Operators whose two inputs may be exchanged; only the payload of a NaN may differ."""
 
 _SAMPLE = 16
 
@@ -62,7 +62,7 @@ def cse(graph: Graph) -> Graph:
 def op_key(op: Op) -> Any:
     """A key that is equal for operators that do the same."""
     if isinstance(op, Fused):
-        return op  # bodies are compared by identity
+        return op  # bodies compare by identity
     if isinstance(op, Measure):
         return (Measure, tuple(s.sizes for s in op.symbols), op.bounds)
     return (type(op), mapped(tuple(op.attributes.values()), _attribute_key))
@@ -71,7 +71,7 @@ def op_key(op: Op) -> Any:
 def _attribute_key(value: Any) -> Any:
     if isinstance(value, (Expr, Graph)):
         return value  # by identity: different symbolic dimensions may have one name
-    return attribute_text(value)  # by text, since to Python 0.0 and -0.0, or 1 and True, are equal
+    return attribute_text(value)  # Python: 0.0 == -0.0 and 1 == True
 
 
 def _share_constants(graph: Graph, replaced: dict[Value, Value]) -> tuple[Constant, ...]:
@@ -79,7 +79,7 @@ def _share_constants(graph: Graph, replaced: dict[Value, Value]) -> tuple[Consta
     kept: list[Constant] = []
     for c in graph.constants:
         array = c.data.array
-        # Only constants with some equal elements are hashed whole: weights are large.
+        # Constants are hashed only if some of their elements are equal, since weights are large.
         flat = array.reshape(-1) if array.flags.c_contiguous else np.empty(0, array.dtype)
         step = max(1, flat.size // _SAMPLE)
         key = (c.value.type, c.value.layout, flat[::step][: 2 * _SAMPLE].tobytes())

@@ -1,7 +1,7 @@
 """Dead code elimination: remove nodes and constants that no output depends on.
 
 Graph inputs stay, since users see them.  A node that defines symbols is alive if an extent depends
-on them.
+on these symbols.
 """
 
 from __future__ import annotations

@@ -17,10 +17,11 @@ def decompose(graph: Graph) -> Graph:
 
 
 def decompose_only(graph: Graph, chosen: Callable[[Op], bool]) -> Graph:
-    """`graph` without the composite operators that are `chosen`; the same object if there are none.
+    """`graph` with the expansions of the composite operators for which `chosen` is true; the same
+    object if there are none.
 
-    New nodes carry the `loc` of their composite.  Its result keeps its label.  Constants that an
-    expansion only reshapes stay constants.
+    New nodes have the `loc` of their composite.  The composite's result keeps its label.  Constants
+    that an expansion only reshapes stay constants.
     """
 
     def goes(op: Op) -> bool:
@@ -40,7 +41,7 @@ def decompose_only(graph: Graph, chosen: Callable[[Op], bool]) -> Graph:
 
 
 class _Expansion:
-    """The graph under construction; `renamed` maps results to other values that replace them, and
+    """The graph under construction.  `renamed` maps results to the values that replace them.
     `goes` decides which operators are expanded.
     """
 
@@ -60,8 +61,8 @@ class _Expansion:
         for c in body.constants:  # all uses of one expansion share these constants
             self.constants.setdefault(c.value, c)
             inner[c.value] = c.value
-        # A result keeps its own value if the body computes it once.  A result is renamed if it is
-        # an input or occurs twice.
+        # A result keeps its value if a node of the body computes it and it occurs once.  It is
+        # renamed if it is an input of the body or occurs twice.
         final: dict[Value, Value] = {}
         for result, out in zip(node.outputs, body.outputs, strict=True):
             if out not in inner:
@@ -82,6 +83,6 @@ class _Expansion:
 
 
 def _reshaped(source: Constant, result: Value) -> Constant:
-    """A constant without a layout in the shape of `result`."""
+    """`source`, a constant without a layout, in the shape of `result`."""
     shape = result.type.static_shape
     return Constant(result, Data(lambda: source.data.read().reshape(shape)))

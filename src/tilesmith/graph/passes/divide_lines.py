@@ -1,14 +1,15 @@
 """Division of few long lines into many short ones, which the threads of a device share.
 
-A scan, a sort or a scatter is sequential along a line.  A device runs it well if there is a thread
-for each of many lines.  Few long lines are divided into chunks, which are lines themselves:
+A scan, a sort or a scatter is sequential along a line: the elements along one axis.  A device runs
+many lines well, with one thread for each.  Few long lines are divided into chunks, which are lines
+themselves:
 
     scan(x)     ->  combine(exclusive scan of the chunks' totals, scan(chunks))
     top_k(x)    ->  top_k(chunks), then merges of neighbouring chunks in pairs
     scatter(..) ->  sorted places of the updates, then a thread for each run of equal places
 
-Sums and products of floats are reordered.  Sorts are stable, and a scatter combines the updates of
-a position in their order, so their results do not change.
+Sums and products of floats are reordered.  Results of sorts and scatters do not change: sorts are
+stable, and a scatter combines the updates of a position in their order.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from tilesmith.ops.sort import MergeSorted, TopK
 from .rewriter import Result, Rewriter, Rules
 
 _COMBINES: Mapping[type[Op], type[Op]] = {CumSum: Add, CumProd: Mul, CumMax: Max, CumMin: Min}
-"""Scan -> the operator that combines two of its results."""
+"""Scan -> the operator that combines the results of two chunks."""
 
 _REORDERED = (CumSum, CumProd)
-"""Scans of floats whose results depend on the order."""
+"""Scans whose results depend on the order of the elements if these are floats."""
 
 
 def divide_lines(
@@ -50,10 +51,10 @@ def divide_lines(
     may_divide: Callable[[Node], bool] = lambda node: True,
     is_strict: bool = False,
 ) -> Graph:
-    """`graph` without few long lines; the same object if there are none.
+    """`graph` with few long lines divided; the same object if there are none.
 
-    longest: steps up to which a thread is not considered slow.
-    may_divide: whether the device can compute a node at all.
+    longest: upper bound on the steps of a thread that is fast enough.
+    may_divide: whether the device can compute a node, so that its lines may be divided.
     is_strict: whether sums and products of floats keep their order.
     """
     return Rewriter(graph, _Division(device, longest, may_divide, is_strict).rules).run()
@@ -61,7 +62,7 @@ def divide_lines(
 
 @dataclass(frozen=True, slots=True)
 class _Division:
-    """The division of lines, with the arguments of `divide_lines`."""
+    """Rules that divide lines, with the arguments of `divide_lines`."""
 
     device: Device
     longest: int
@@ -79,15 +80,17 @@ class _Division:
         }
 
     def is_worthwhile(self, node: Node, lines: int, steps: int) -> bool:
-        """Whether a node has few lines (less than a wave per unit), each of many steps."""
+        """Whether a node has few lines (less than a wave for each unit of the device), each of many
+        steps.
+        """
         few = lines < self.device.units * self.device.wave
         return few and steps > self.longest and lines > 0 and self.may_divide(node)
 
     def chunk(self, elements: int) -> int:
         """Lower bound on the length of a chunk.
 
-        There are as many chunks as threads that the device runs at a time, and no chunk is shorter
-        than a wave.
+        There are as many chunks as the device runs threads at a time, but no chunk is shorter than
+        a wave.
 
         elements: number of elements of all lines.
         """
@@ -95,9 +98,9 @@ class _Division:
         return max(-(-elements // threads), self.device.wave, 2)
 
     def columns(self, r: Rewriter, node: Node) -> Result:
-        """A scan along an axis other than the innermost one, whose elements share a thread in the
-        loops of scans.  With an axis of extent 1 after it, each of them is a line with its own
-        thread.
+        """A scan along an axis that is not the innermost.  In the loops of scans, one thread
+        computes all elements of the innermost axis.  With an axis of extent 1 behind it, each of
+        these elements has its own thread.
         """
         op, x = node.op, node.inputs[0]
         assert isinstance(op, Scan)
@@ -112,7 +115,7 @@ class _Division:
         return r.add(Reshape(x.type.static_shape), y)
 
     def scan(self, r: Rewriter, node: Node) -> Result:
-        """Scan the chunks, then combine each with the total of the chunks before it."""
+        """Scan the chunks, then combine each chunk with the total of the chunks before it."""
         op, x = node.op, node.inputs[0]
         assert isinstance(op, Scan)
         is_exact = not (x.dtype.is_float and isinstance(op, _REORDERED))
@@ -129,7 +132,7 @@ class _Division:
         wide = rules.accumulator(x.dtype)
         y = r.add(Reshape((math.prod(outer), n, columns)), x)
         y = y if wide is x.dtype else r.add(Cast(wide), y)
-        # An exclusive scan is the inclusive one of the elements moved by one position.
+        # An exclusive scan is the inclusive scan of the elements moved by one position.
         moved = op.exclusive * (-1 if op.reverse else 1)
         missing = count * length - n - moved
         if moved or missing:
@@ -173,7 +176,9 @@ class _Division:
         return r.add(back, values), r.add(back, places)
 
     def scatter_elements(self, r: Rewriter, node: Node) -> Result:
-        """The updates, each with its own position in the order of all elements of the data."""
+        """Sort the updates of a `ScatterElements`.  The position of an update is an element of the
+        data.
+        """
         op, (data, indices, _) = node.op, node.inputs
         assert isinstance(op, ScatterElements)
         if not (data.type.is_static and indices.type.is_static):
@@ -185,14 +190,16 @@ class _Division:
         return self.sorted_updates(r, node, positions, data.type.rank, op.reduction)
 
     def scatter_slices(self, r: Rewriter, node: Node) -> Result:
-        """The updates of a slice have one position, and each of its elements has a thread."""
+        """Sort the updates of a `ScatterNd`.  The position of an update is a slice of the data, and
+        each element of the slice has a thread.
+        """
         op, (data, indices, _) = node.op, node.inputs
         assert isinstance(op, ScatterNd)
         if not (data.type.is_static and indices.type.is_static):
             return None
         *tuples, depth = indices.type.static_shape
         shape = data.type.static_shape
-        # In the loops of `scatter_nd` a thread runs the innermost axis of a slice.
+        # In the loops of `scatter_nd`, one thread computes the innermost axis of a slice.
         wide = [d for d in shape[depth:] if d != 1]
         steps = math.prod((*tuples, *wide[-1:]))
         if not self.is_worthwhile(node, math.prod(wide[:-1]), steps):

@@ -1,4 +1,4 @@
-"""Storage types of the factors of an integer product, and their cost.
+"""Storage types of the factors of an integer product.
 
     matmul(i16(q - z), i16(w), to=i32)                        pairs of 16 bits
     matmul(i16(q - z), w, to=i32)                             the same with weights of bytes
@@ -7,8 +7,8 @@
 
 Bytes take half the memory, and some instructions multiply more of them at a time.  A byte minus its
 zero point has 9 bits.  So if both factors are bytes the zero point is left out of the product, and
-its contribution is subtracted from the result: a constant per channel for constant weights.  A
-border is then filled with the zero point.
+its contribution is subtracted from the result: a constant per channel for constant weights.  The
+border of a padded convolution is then filled with the zero point.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Factors:
     """The storage types of a product's factors.
 
     x, w: element types of the first and of the second factor.
-    joined: the number of products that one instruction adds; channels are padded to a multiple of
+    joined: the number of products that one instruction adds.  Channels are padded to a multiple of
         it.
     """
 
@@ -51,18 +51,20 @@ class Factors:
 PAIRS = Factors(i16, i16, joined=2)
 
 Choice = Callable[[MatMul | Conv, tuple[Dim, ...], tuple[Dim, ...]], Factors]
-"""Storage types of a product with constant weights of bytes, by its operator and their shapes."""
+"""Chooses the storage types of a product with constant weights of bytes.  Arguments: the operator
+and the shapes of both factors.
+"""
 
 
 def always_pairs(op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> Factors:
-    """The types that every target can multiply."""
+    """The choice for every target: pairs of 16 bits."""
     return PAIRS
 
 
 def product(
     r: Rewriter, op: MatMul | Conv, x: Value, w: Value, bounds: tuple[int, int], choice: Choice
 ) -> Value:
-    """The product of `x` and `w`, numbers of type i32 that fit 16 bits.
+    """The product of `x` and `w`, whose elements have type i32 and fit 16 bits.
 
     bounds: bounds of the elements of `w`.
     """
@@ -84,7 +86,7 @@ def product(
 def _of_bytes(
     r: Rewriter, op: MatMul | Conv, q: Value, zero: Value | None, w: Value, factors: Factors
 ) -> Value | None:
-    """The product of bytes `q`, minus their zero point, and `w`."""
+    """The product of `q - zero` and `w`, where `q` are bytes and `zero` is their zero point."""
     shift = 0
     if q.dtype is not factors.x:
         shift = SHIFT if factors.x is i8 else -SHIFT
@@ -94,7 +96,7 @@ def _of_bytes(
     point = None if number is None else number - shift
     if isinstance(op, Conv) and any(op.pads):
         if point is None:
-            return None  # the border is known at run time only
+            return None  # border value known at run time only
         if point:
             begins, ends = op.pads[: len(op.pads) // 2], op.pads[len(op.pads) // 2 :]
             q = r.add(Pad((0, 0, *begins, 0, 0, *ends), value=point), q)
@@ -121,7 +123,7 @@ def _sums(r: Rewriter, op: MatMul | Conv, w: Value) -> Value:
 
 
 def _byte(r: Rewriter, v: Value) -> tuple[Value, Value | None] | None:
-    """The bytes and the zero point, a scalar of type i32, whose difference is `v`."""
+    """The bytes and their zero point (an i32 scalar, or None for 0) whose difference is `v`."""
     sub = r.producer(v, Sub)
     zero = None if sub is None else sub.inputs[1]
     if zero is not None and (not zero.type.is_static or zero.type.size != 1):
@@ -134,7 +136,7 @@ def _byte(r: Rewriter, v: Value) -> tuple[Value, Value | None] | None:
 
 
 def _number(r: Rewriter, v: Value) -> int | None:
-    """The integer that `v`, a scalar, is known to be."""
+    """The value of the scalar `v`; None if it is not constant."""
     node = r.producer(v, Cast, Reshape)
     while node is not None:
         v = node.inputs[0]
@@ -143,7 +145,9 @@ def _number(r: Rewriter, v: Value) -> int | None:
 
 
 def _is_fixed(r: Rewriter, v: Value) -> bool:
-    """Whether `v` is computed from constants as dequantised weights: folding replaces it."""
+    """Whether `v` is computed from constants, as dequantised weights are, so that folding replaces
+    it.
+    """
     left, seen = [v], {v}
     while left:
         v = left.pop()
@@ -157,14 +161,18 @@ def _is_fixed(r: Rewriter, v: Value) -> bool:
 
 
 def _has_channels(op: MatMul | Conv, w: Value) -> bool:
-    """Whether the sums of weights belong to channels, whose number is known."""
+    """Whether each sum of weights belongs to one output channel, and the number of channels is
+    known.
+    """
     return w.type.is_static and (isinstance(op, Conv) or w.type.rank == 2)
 
 
 def with_channels(
     r: Rewriter, op: MatMul | Conv, x: Value, w: Value, joined: int
 ) -> tuple[Value, Value]:
-    """The factors with channels padded to a multiple of `joined`, so that terms are contiguous."""
+    """The factors with input channels padded to a multiple of `joined`, so that joined terms are
+    adjacent.
+    """
     if not isinstance(op, Conv) or op.groups != 1:
         return x, w
     channels = w.shape[1]

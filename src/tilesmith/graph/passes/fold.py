@@ -1,10 +1,10 @@
-"""Constant folding: nodes whose inputs are all constants are computed at compile time, by their
-reference.
+"""Constant folding: a node whose inputs are all constants is computed at compile time, by its
+operator's reference.
 
-Operators of users are not folded: programs would depend on their references too.  Neither is
-control flow, which may run for long.
+Users' operators are not folded, since programs would then depend on their references too.  Control
+flow is not folded, since it may run for long.
 
-A large result is not folded if it is much larger than the node's inputs: to broadcast a scalar to a
+A large result is not folded if it is much larger than the node's inputs: a scalar broadcast to a
 megabyte would replace a cheap operation by weights.
 """
 
@@ -23,16 +23,16 @@ from tilesmith.perf.limits import FOLDED_BYTES
 from tilesmith.support.errors import ModelError
 
 GROWTH = 4
-"""Upper bound on the ratio of result to input bytes of larger results.  Padded weights grow; a
-broadcast that grows more is cheaper to repeat.
+"""Upper bound on the ratio of result to input bytes for large results.  It admits weights that grow
+by padding.  A broadcast beyond it is cheaper to repeat in each run.
 """
 
 
 def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
     """`graph` with known results as constants; the same object if there are none.
 
-    limit: results of up to this many bytes are always folded; larger ones if they are at most
-        `GROWTH` times the node's inputs.
+    limit: results of up to this many bytes are always folded.  Larger results are folded if they
+        have at most `GROWTH` times the bytes of the node's inputs.
     """
     constants = dict(graph.constant)
     nodes: list[Node] = []
@@ -50,7 +50,9 @@ def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
 
 
 def _folded(node: Node, constants: dict[Value, Constant]) -> tuple[np.ndarray, ...] | None:
-    """The results of a node; None if it raises an error: a run may never reach it."""
+    """The results of a node; None if computing them raises an error, since a run may never reach
+    the node.
+    """
     try:
         return evaluate_op(node.op, *(logical_array(constants[v]) for v in node.inputs))
     except ModelError:
@@ -73,8 +75,8 @@ def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bo
 
 
 def _only_repacks(node: Node) -> bool:
-    """Whether the result is logically no larger than the inputs.  Then only a layout's padding
-    makes the constant larger, which is intended.
+    """Whether the results have no more bytes than the inputs, layouts aside.  Then only a layout's
+    padding makes the constant larger, which is intended.
     """
     logical = sum(v.type.bytes for v in node.outputs)
     return logical <= sum(v.type.bytes for v in node.inputs)
@@ -88,7 +90,9 @@ def _physical_bytes(value: Value) -> int:
 
 
 def _physical(value: Value, array: np.ndarray) -> np.ndarray:
-    """`array` as `value` stores it: contiguous, and a copy (a view would keep its base alive)."""
+    """`array` in the layout of `value`, contiguous.  It is a copy, since a view would keep its base
+    alive.
+    """
     if value.layout is not None and not value.layout.is_row_major:
         return value.layout.pack(array)
     is_own = array.base is None and array.flags.c_contiguous

@@ -8,9 +8,8 @@ offset per channel.
     (conv(x, w) + b) + c      ->  conv(x, w) + (b + c)
 
 The structure decides, not names: any chain of additions, subtractions, products and quotients by
-    per-channel constants is folded.  Products are rounded once per weight instead of once per
-    result (both within half an ULP).  A factor that would make a finite weight infinite is not
-    folded.
+per-channel constants is folded.  The factor is then rounded once per weight instead of once per
+result (both within half an ULP).  A factor that would make a finite weight infinite is not folded.
 """
 
 from __future__ import annotations
@@ -39,18 +38,22 @@ def fold_batch_norm(graph: Graph) -> Graph:
 def _combine(
     function: Callable[..., np.ndarray], a: np.ndarray, b: np.ndarray
 ) -> np.ndarray | None:
-    """`function` in f64, rounded to the type of `a`; None if a result is not finite."""
+    """`function` of the arrays, computed in f64 and rounded to the type of `a`; None if a result is
+    not finite.
+    """
     result = np.empty(np.broadcast_shapes(a.shape, b.shape), a.dtype)
     with np.errstate(all="ignore"):
         # A few thousand elements are converted at a time: weights are large.
         function(a, b, out=result, dtype=np.float64, casting="unsafe")
-    # If an element is NaN, so are both ends.
+    # If an element is NaN, the minimum and the maximum are NaN too.
     ends = (result.min(), result.max()) if result.size else ()
     return result if all(math.isfinite(float(end)) for end in ends) else None
 
 
 def _anchor(r: Rewriter, value: Value) -> Node | None:
-    """The convolution or product with constant weights that defines `value`, read only once."""
+    """The convolution or product with constant weights that defines `value`; None if there is none,
+    or if `value` has several readers.
+    """
     node = r.producer(value, *_ANCHORS)
     if node is None or not r.is_single_use(value) or not value.dtype.is_float:
         return None
@@ -58,7 +61,9 @@ def _anchor(r: Rewriter, value: Value) -> Node | None:
 
 
 def _per_channel(anchor: Node, array: np.ndarray) -> np.ndarray | None:
-    """`array` as a vector over the channels of the anchor's result, or of length 1; else None."""
+    """`array` as a vector over the channels of the anchor's result, or of length 1.  None if it
+    varies along other axes.
+    """
     out = anchor.outputs[0]
     axis = out.type.rank - 1 if isinstance(anchor.op, MatMul) else 1
     shape = (1,) * (out.type.rank - array.ndim) + array.shape
@@ -82,7 +87,7 @@ def _scaled_weights(anchor: Node, w: np.ndarray, factor: np.ndarray) -> np.ndarr
 
 
 def _scale(r: Rewriter, n: Node, x: Value, factor: np.ndarray) -> Result:
-    """`x * factor` folded into the node that defines x."""
+    """`x * factor` with `factor` folded into the node that defines `x`."""
     anchor, bias = _anchor(r, x), None
     if anchor is None:
         shift = r.producer(x, Add) if r.is_single_use(x) else None

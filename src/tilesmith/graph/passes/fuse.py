@@ -1,25 +1,26 @@
-"""Fusion: partition the nodes into groups, each compiled into one kernel.
+"""Fusion: divides the nodes into groups, each of which is compiled into one kernel.
 
 A group grows from a seed (a contraction, else a reduction, else any node) through the consumers of
-its results.  It may grow through any diamond, and it is complete whenever only one value is needed
-outside.  So no path leaves a group and returns, and the result is acyclic.  Structure alone decides
-which nodes may join:
+its results.  It may include both branches of a diamond.  It may end only where a single value is
+needed outside.  So no path leaves a group and returns, and the graph of groups is acyclic.
+Structure alone decides which nodes may join:
 
-- A contraction or windowed reduction takes elementwise consumers of its own shape (the epilogue).
+- A contraction or windowed reduction takes elementwise consumers of its shape (the epilogue).
 - A reduction over whole axes also takes further reductions over the same axes, and elementwise
   nodes of the full or the reduced shape.  So softmax or a layer norm is one group.
-- Elementwise and injective nodes chain with each other while no costly element is computed more
-  than once.
+- Elementwise and injective nodes form chains, as long as no costly element is computed more than
+  once.
 
-Attention is a separate kind of group, which is formed first (`fuse_attention`).
+Attention is a separate kind of group and is formed first (`fuse_attention`).
 
-Fusing may change the way a value is computed or read (attention, a costly epilogue, a prologue).
-Then it is a choice that measurements may overrule (`choices`).
+Some fusions change the way a value is computed or read (attention, a costly epilogue, a prologue).
+These are choices that measurements may overrule (`choices`).
 
-A group holds only nodes between two measures, which are barriers (`graph.measure`).
+A node that defines symbols is a barrier (`graph.measure`): the nodes of a group are all before it,
+or all after it.
 
-Finally nodes move to their only readers.  Pure index maps move into a contraction, elementwise
-producers into a reduction, and both into an attention.
+Finally nodes move into the group of their only reader.  Pure index maps move into a contraction,
+elementwise producers into a reduction, and both kinds into an attention.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ MAX_NODES = 48
 """Upper bound on the nodes of a group, to limit code size and compile time."""
 
 MAX_BRANCHES = 8
-"""Upper bound on the selects in a group that read an element in only one of their branches.  Such
-reads are guarded by all conditions around them; there may be as many conditions as paths through
-the selects.
+"""Upper bound on the selects in a group that read an element in only one of their branches.  All
+conditions around such a read guard it.  Their number may grow as the number of paths through the
+selects.
 """
 
 
@@ -75,11 +76,11 @@ class _Group:
 
 
 def fuse(graph: Graph, choose: Choose = preferred, join_attention: bool = True) -> Graph:
-    """`graph` with every node inside a `Fused` node, except control flow; the same object if all of
-    them are already.
+    """`graph` with every node inside a `Fused` node, except control flow; the same object if they
+    are all fused already.
 
-    join_attention: whether attention may be one group, which reorders its sums as the rows' maxima
-        become known.
+    join_attention: whether attention may be one group.  Its sums are then rescaled and reordered as
+        the maxima of rows become known.
     """
     if all(isinstance(n.op, (Fused, Control)) for n in graph.nodes):
         return graph
@@ -100,7 +101,7 @@ class _Fusion:
         self.segment = dict(
             zip(graph.nodes, accumulate(bool(symbols_defined(n)) for n in graph.nodes))
         )
-        """The number of nodes that define symbols, up to each node."""
+        """Node -> the number of nodes up to it (inclusive) that define symbols."""
         self.group_of: dict[Node, _Group] = {}
         self.escapes = set(graph.outputs)
 
@@ -125,7 +126,7 @@ class _Fusion:
                 group = _Group("attention", members, outputs=(result,))
                 self.group_of |= dict.fromkeys(members, group)
         for kind in ("contraction", "reduction", "opaque", "elementwise", "injective"):
-            if kind == "elementwise":  # fuse both in one pass, in program order
+            if kind == "elementwise":  # both kinds in one pass, in program order
                 seeds = sorted(
                     by_kind.get("elementwise", []) + by_kind.get("injective", []),
                     key=self.order.__getitem__,
@@ -187,11 +188,13 @@ class _Fusion:
             self.group_of[n] = group
 
     def without_views(self, group: _Group, nodes: list[Node]) -> list[Node]:
-        """`nodes` without reshapes at their end that would divide for each element: alone, a
-        reshape is a view (`place`).  The nodes before stay one group.
+        """`nodes` without reshapes at the end that would need a division for each element.  A
+        reshape outside of a group is a view without code (`place`).  The nodes before it stay one
+        group.
 
-        Divisions by constants are left to the schedule, except remainders after copies of rows: the
-        copies of a row, side by side, are one row there.
+        Reshapes that divide by constants stay, since the schedule can avoid these divisions.  But a
+        reshape after copies of rows is left out: there a remainder is needed, since the copies of a
+        row become one row.
         """
         if group.kind != "injective":
             return nodes
@@ -244,8 +247,9 @@ class _Fusion:
         return all(expected_size(out) <= 2 * expected_size(v.shape) for v in read)
 
     def samples_views(self, node: Node, members: Iterable[Node]) -> bool:
-        """Whether `members` only compute indices of elements that `node` reads several times: other
-        nodes would be computed, or copied into another order, for each sample.
+        """Whether `members` only map indices of the operands that `node` reads several times per
+        element.  Other members would be computed, or copied into another order, once for each of
+        these reads.
         """
         read = {node.inputs[i] for i in self.structure(node).samples}
         for m in reversed(list(members)):
@@ -282,7 +286,7 @@ class _Fusion:
                     self.merge(feeder, group)
                     continue
                 if group.kind == "attention" and not operands.issuperset(consumers):
-                    continue  # the producers of a mask would be computed again for each head
+                    continue  # a mask's producers would run once per head
                 about = (*feeder.nodes, node)
                 if self.mergeable(feeder, group) and self.choose(
                     "prologue", about, (True, False), True
@@ -297,8 +301,9 @@ class _Fusion:
             self.group_of[n] = group
 
     def feeds_epilogue(self, feeder: _Group, reader: Node) -> bool:
-        """Whether `feeder` computes, in the shape of `reader`, an operand of a node in the
-        epilogue: there each element is computed once, and never stored.
+        """Whether `reader` is elementwise, as in an epilogue, and `feeder` computes its operand
+        elementwise in the same shape.  Inside the epilogue each element is computed once and never
+        stored.
         """
         if self.structure(reader).kind != "elementwise":
             return False
@@ -322,7 +327,7 @@ class _Fusion:
 
 
 def _copies_rows(node: Node) -> bool:
-    """Whether the result contains each row, along its operand's last axis, several times."""
+    """Whether the result contains each row of the operand (along the last axis) several times."""
     if len(node.inputs) != 1 or len(node.outputs) != 1:
         return False
     before, after = node.inputs[0].shape, node.outputs[0].shape

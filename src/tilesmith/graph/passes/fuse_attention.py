@@ -1,4 +1,5 @@
-"""Attention as one group: a contraction, a chain over its rows, a contraction of those rows.
+"""Attention as one group: a contraction, a chain of nodes over its rows, a contraction of these
+rows.
 
     scores = matmul(q, k)                     any contraction whose last axis comes from one factor
     p      = softmax(scale * scores + mask)   elementwise nodes and reductions over the last axis
@@ -6,8 +7,8 @@
     z      = reshape(transpose(y))            elementwise nodes and permutations of elements
 
 Only the last value may be needed outside, since the others are never written to memory.  A product
-with a constant does not join, since it has packed weights when it is separate.  So a layer norm
-between two products with weights is not attention.
+with a constant does not join, since a separate kernel has packed weights.  So a layer norm between
+two products with weights is not attention.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ def attention(
     structure: Callable[[Node], Structure],
     limit: int,
 ) -> list[Node] | None:
-    """The nodes of the group around the scores `first`, its result last; None if there is none.
+    """The nodes of the group around `first`, which computes the scores.  The last node computes the
+    group's result.  None if there is no such group.
 
-    order: numbers the nodes.
+    order: node -> its number.
     limit: upper bound on the nodes in the group.
     """
     if not _has_rows(first) or not all(_is_solid(v) for v in (*first.inputs, *first.outputs)):
@@ -77,7 +79,7 @@ def attention(
             elif (
                 isinstance(node.op, Reshape) and same_shape(out[-2:], shape[-2:]) and len(live) == 1
             ):
-                shape = out  # heads are grouped, or there is only one level
+                shape = out  # grouped heads, or a single axis of heads
             elif s.kind != "elementwise" or not (
                 same_shape(out, shape) or same_shape(out, (*shape[:-1], 1))
             ):
@@ -99,8 +101,8 @@ def _is_solid(value: Value) -> bool:
 
 
 def _merges_open(before: Value, after: Value) -> bool:
-    """Whether an axis of `after` merges several of `before`, one of them symbolic, which no split
-    by a constant separates again.  Such a reshape by itself moves nothing.
+    """Whether a symbolic axis of `after` merges several axes of `before`.  No split by a constant
+    separates these again.  A reshape outside of a group moves no elements.
     """
     return any(
         isinstance(n, Expr) and all(not same_dim(n, d) for d in before.shape) for n in after.shape
@@ -108,7 +110,7 @@ def _merges_open(before: Value, after: Value) -> bool:
 
 
 def _core(node: Node) -> Compute | None:
-    """The only stage that reduces, if its axes are the result's."""
+    """The only stage that reduces, if it has as many axes as the result; else None."""
     outputs = node.op.tensors(*(v.type for v in node.inputs)).outputs
     reducing = [s for s in stages(outputs) if s.reduce_axis]
     if len(reducing) != 1 or len(reducing[0].axis) != node.outputs[0].type.rank:
@@ -117,7 +119,9 @@ def _core(node: Node) -> Compute | None:
 
 
 def _has_rows(node: Node) -> bool:
-    """Whether a contraction's last axis is in one factor only, and the axis before in the other."""
+    """Whether a contraction's last axis occurs in one factor only, and the axis before it in the
+    other factor only.
+    """
     core = _core(node)
     factors = product_of_loads(core) if core is not None else None
     if core is None or factors is None or len(core.axis) < 2 or not node.outputs[0].dtype.is_float:
@@ -131,7 +135,9 @@ def _has_rows(node: Node) -> bool:
 
 
 def _contracts_rows(node: Node, inner: set) -> bool:
-    """Whether `node` sums over the last axis of a member's result and keeps its other axes."""
+    """Whether `node` sums over the last axis of a result in `inner` and keeps the other axes of
+    it.
+    """
     core = _core(node)
     factors = product_of_loads(core) if core is not None else None
     if core is None or factors is None or len(core.reduce_axis) != 1:

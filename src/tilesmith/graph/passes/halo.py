@@ -1,9 +1,9 @@
-"""Halos: borders of zeros around values whose readers pad them.
+"""Halos: borders of zeros, stored around values that their readers pad.
 
 A padded convolution reads past the border of its input.  If the program computes that input, its
-kernel can write it into the middle of a larger buffer with a border of zeros.  Then there is no
-copy, and no read needs a predicate.  The producer's kernel writes the border (`strategy.cpu`), and
-the reader's kernel drops its predicates (`strategy.group`).
+kernel can write it into the middle of a larger buffer with a border of zeros.  Then nothing is
+copied, and no read needs a predicate.  The producer's kernel writes the border (`strategy.cpu`),
+and the reader's kernel drops its predicates (`strategy.group`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Pads = tuple[tuple[int, int], ...]
 
 
 def add_halos(graph: Graph, choose: Choose = preferred) -> Graph:
-    """`graph` with a halo on each computed value that a reader pads with zeros, unless `choose`
-    says that its readers peel their borders instead.
+    """`graph` with a halo on each computed value that a reader pads with zeros.  Values for which
+    `choose` prefers readers with peeled borders have none.
     """
     wanted: dict[Value, Pads] = {}
     readers: dict[Value, list[Node]] = {}
@@ -45,7 +45,7 @@ def add_halos(graph: Graph, choose: Choose = preferred) -> Graph:
 
 
 def _padded_inputs(node: Node) -> list[tuple[Value, Pads]]:
-    """The inputs that `node`, a contraction, pads with zeros."""
+    """The inputs that `node` pads with zeros, with their pads; empty if it is no contraction."""
     types = tuple(v.type for v in node.inputs)
     if structure(node.op, types).kind != "contraction":
         return []

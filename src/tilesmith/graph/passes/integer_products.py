@@ -1,13 +1,13 @@
-"""Products of quantised operands are computed in integers.
+"""Products of quantised operands become products of integers.
 
     conv(f32(a) * s, f32(b) * t)  ->  f32(conv(i16(a), i16(b), to=i32)) * (s * t)
     matmul(a, b)                  ->  matmul(i16(a), i16(b), to=i32)
 
-Here `a` and `b` are numbers of type i32 that fit 16 bits.  Quantised models hold such products, of
-8-bit numbers minus their zero points.  Sums of integers are exact, while sums of floats are
-rounded.  A product of floats is rewritten if bounds of its operands prove that its sums fit 32
-bits.  Sums of i32 wrap as before and need no proof.  Padding is with zeros, which is the number
-that a zero point represents.  The storage of operands is another choice (`factors`).
+Here `a` and `b` are numbers of type i32 that fit 16 bits.  In quantised models they are 8-bit
+numbers minus their zero points.  Sums of integers are exact, while sums of floats are rounded.  A
+product of floats is rewritten if bounds of its operands prove that its sums fit 32 bits.  A product
+of i32 needs no proof, since its sums wrap as before.  Padding adds zeros, the number that a zero
+point represents.  `factors` chooses how the operands are stored.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Bounds = tuple[int, int]
 
 
 def narrow_products(graph: Graph, factors: FactorChoice = always_pairs) -> Graph:
-    """`graph` whose products of i32 numbers that fit 16 bits read such numbers; the same object if
-    there are none.
+    """`graph` with narrow operands for products of i32 whose operands fit 16 bits; the same object
+    if there are no such products.
 
     factors: chooses the storage types of products with constant weights.
     """
@@ -49,9 +49,9 @@ def integer_products(
     """`graph` with products of scaled integers computed in integers; the same object if there are
     none.
 
-    on_floats: gives the tile size of a convolution that is faster by Winograd's algorithm on
-        floats.
-    factors: as for `narrow_products`.
+    on_floats: gives a tile size if a convolution is faster by Winograd's algorithm on floats, else
+        None.
+    factors: as in `narrow_products`.
     """
 
     def conv(r: Rewriter, n: Node) -> Result:
@@ -68,7 +68,7 @@ def integer_products(
 
 
 def _narrow(r: Rewriter, n: Node, factors: FactorChoice) -> Result:
-    """A product of i32 operands."""
+    """Rewrites a product of i32 operands."""
     op = n.op
     assert isinstance(op, (MatMul, Conv))
     if op.to is not None or n.outputs[0].dtype is not i32:
@@ -79,7 +79,7 @@ def _narrow(r: Rewriter, n: Node, factors: FactorChoice) -> Result:
 
 
 def _unscaled(r: Rewriter, n: Node, factors: FactorChoice) -> Result:
-    """A product of f32 operands that are integers times scales."""
+    """Rewrites a product of f32 operands that are integers times scales."""
     op = n.op
     assert isinstance(op, (MatMul, Conv))
     if op.to is not None or n.outputs[0].dtype is not f32:
@@ -107,7 +107,7 @@ def _fits(bounds: Bounds) -> bool:
 
 
 def _scaled(r: Rewriter, v: Value) -> tuple[Value, Value] | None:
-    """The integers and the scale of which `v` is the product."""
+    """The two factors of `v`: integers and a scale.  None if `v` is no such product."""
     node = r.producer(v, Mul)
     if node is None:
         return None
@@ -119,7 +119,7 @@ def _scaled(r: Rewriter, v: Value) -> tuple[Value, Value] | None:
 
 
 def _terms(op: MatMul | Conv, w: Value) -> int | None:
-    """The number of products in a sum; None if it is symbolic."""
+    """The number of products that each result element sums; None if it is symbolic."""
     if isinstance(op, MatMul):
         if w.type.rank < 2:
             return None
@@ -131,7 +131,9 @@ def _terms(op: MatMul | Conv, w: Value) -> int | None:
 
 
 def _per_channel(r: Rewriter, op: MatMul | Conv, n: Node, scale: Value, w: Value) -> Value | None:
-    """The scale of `w` in a shape that broadcasts to the result; None if it varies inside a sum."""
+    """The scale of `w` in a shape that broadcasts to the result; None if it differs between terms
+    of one sum.
+    """
     if not scale.type.is_static:
         return None
     shape = (1,) * (w.type.rank - scale.type.rank) + scale.type.static_shape
@@ -145,11 +147,14 @@ def _per_channel(r: Rewriter, op: MatMul | Conv, n: Node, scale: Value, w: Value
 
 
 _DEEPEST = 8
-"""Most nodes in a row through which bounds are followed: more than dequantisation has."""
+"""Upper bound on the chain of nodes through which bounds are followed.  Dequantisation has fewer.
+"""
 
 
 def _bounds(r: Rewriter, v: Value, depth: int = _DEEPEST) -> Bounds:
-    """Bounds of the elements of `v`, integers.  Beyond `depth` nodes, the bounds of the type."""
+    """Bounds of the integer elements of `v`.  Beyond a chain of `depth` nodes, they are those of
+    the type.
+    """
     whole = int(v.dtype.min), int(v.dtype.max)
     array = r.array(v)
     if array is not None:

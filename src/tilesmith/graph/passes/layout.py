@@ -1,12 +1,12 @@
 """Layout assignment: the memory layout of each value, chosen over the whole graph by cost.
 
 Every kernel can read any layout (a layout is an index map), but not equally fast.  A contraction
-writes the layout that its kernel is made for.  A node that reads and writes memory in one order can
-have row-major, or any layout of a contraction of the same rank.  The choice for all nodes is a
-partitioned Boolean quadratic problem.  The cost of a pair of producer and reader is the cost of
-reading the producer's layout, or of a `relayout` between them if that is cheaper.  Inputs and
-outputs of the graph and of control flow are row-major.  Constants are packed when they are first
-read, at no cost.
+writes the layout that its kernel is made for.  A node whose reads follow the order of its writes
+can have row-major results, or any layout that a contraction gives to results of the same rank.  The
+choice for all nodes together is a partitioned Boolean quadratic problem.  The cost of a pair of
+producer and reader is the cost of reading the producer's layout, or that of a `relayout` between
+them if it is less.  Inputs and outputs of the graph and of control flow are row-major.  Constants
+are packed when they are first read, at no cost.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tilesmith.support.pbqp import Problem
 from .choices import Allow, Choose, anything, preferred
 
 Choice = Layout | None
-"""The layout of a node's results (of each that has its rank); None is row-major."""
+"""The layout of those results of a node that have the layout's rank; None is row-major."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLayouts:
     """Layouts for a node.
 
-    operands: by operand number, for constants only.
-    results: for each result; None is row-major.
+    operands: operand number -> layout, for constants only.
+    results: the layout of each result; None is row-major.
     """
 
     operands: dict[int, Layout]
@@ -46,14 +46,16 @@ class LayoutPolicy(Protocol):
     """Costs of layouts on a target."""
 
     def fixed(self, node: Node, known: frozenset[int]) -> NodeLayouts | None:
-        """The layouts of a node without a choice.
+        """The layouts of a node that has no choice; None if it has one.
 
-        known: its operands that are constants.
+        known: the numbers of its constant operands.
         """
         ...
 
     def favourite(self, node: Node) -> Layout | None:
-        """The layout of its results that a free node computes faster than row-major, or None."""
+        """The result layout that a free node computes faster than row-major; None if there is
+        none.
+        """
         ...
 
     def is_free(self, node: Node) -> bool:
@@ -61,13 +63,15 @@ class LayoutPolicy(Protocol):
         ...
 
     def reading(self, node: Node, number: int, layout: Choice, result: Choice) -> float:
-        """Extra bytes moved, compared with operand `number` in the kernel's favourite layout, if
-        the result has layout `result`; infinite if it can't be read.
+        """Extra bytes moved if operand `number` has `layout`, compared with the layout that suits
+        the kernel for a result in layout `result`.  Infinite if the kernel can't read `layout`.
         """
         ...
 
     def relayout(self, value: Value) -> float:
-        """Bytes moved by a kernel that only changes the layout of `value`, its start included."""
+        """Bytes moved by a kernel that only changes the layout of `value`.  They include the cost
+        of its start.
+        """
         ...
 
 
@@ -78,13 +82,13 @@ def assign_layouts(
     allow: Allow = anything,
     is_body: bool = False,
 ) -> Graph:
-    """`graph` with layouts on its values, constants packed to match, and relayouts between.
+    """`graph` with layouts on its values, constants packed to match, and relayouts where needed.
 
-    choose: may overrule the costs where an operand's layout is not its reader's favourite.  It
-        decides whether there is a relayout, and the layout of the reader's results.
+    choose: may overrule the costs for an operand whose layout does not suit its reader.  It decides
+        whether there is a relayout, and the layout of the reader's results.
     allow: the layouts that results may have, where there is a choice.
-    is_body: whether the graph is a body of control flow.  Its results need no separate memory: one
-        may be an input, a constant, or another result.
+    is_body: whether the graph is a body of control flow.  Results of a body need no separate
+        memory: a result may be an input, a constant, or another result.
     """
     return _Assignment(graph, policy, choose, allow, is_body).run()
 
@@ -105,7 +109,7 @@ class _Assignment:
             if fixed_layouts is not None:
                 self.fixed[n] = fixed_layouts
         self.by_rank: dict[int, dict[Choice, None]] = {}
-        """The layouts that values of a rank may have, row-major first."""
+        """Rank -> the layouts that values of this rank may have, row-major first."""
         for n, layouts in self.fixed.items():
             for v, layout in zip(n.outputs, layouts.results, strict=True):
                 if plain(layout, v) is not None:
@@ -194,8 +198,8 @@ class _Assignment:
         return {n: self.choices[n][solution[number[n]]] for n in self.graph.nodes}
 
     def overruled(self) -> bool:
-        """Whether `choose` picks another layout than the cheapest for the results of a node with an
-        operand in an unfavourable layout.  That layout becomes their only option.
+        """Whether `choose` overrules the cheapest result layout of some node that has an operand in
+        an unfavourable layout.  The chosen layout becomes the only option of the node.
         """
         before = dict(self.choices)
         for node, options in before.items():
@@ -218,14 +222,18 @@ class _Assignment:
         return self.layouts_of(producer, choice)[producer.outputs.index(value)]
 
     def read(self, node: Node, i: int, layout: Choice, result: Choice) -> tuple[float, Choice]:
-        """The cost for `node` of reading operand i, and the layout in which it is read."""
+        """The cost of reading operand i of `node`, with a relayout if that is cheaper, and the
+        layout in which it is read.
+        """
         as_it_lies = self.policy.reading(node, i, layout, result), layout
         if not as_it_lies[0]:
             return as_it_lies
         return min(as_it_lies, self.converting(node, i, result), key=lambda c: c[0])
 
     def converting(self, node: Node, i: int, result: Choice) -> tuple[float, Choice]:
-        """The cost for `node` of reading operand i after the best relayout."""
+        """The cost of reading operand i of `node` after the best relayout, and the layout after
+        it.
+        """
         key = (node, i, result)
         if key not in self.after_relayout:
             self.after_relayout[key] = self._converting(node, i, result)
@@ -307,7 +315,7 @@ class _Assignment:
             is_taken = (
                 value in self.graph.inputs or value in self.graph.constant or value in results
             )
-            if value.layout is not None or is_taken:  # an output has separate memory, row-major
+            if value.layout is not None or is_taken:  # outputs are separate and row-major
                 copy = replace(value, layout=None)
                 self.nodes.append(Node(_copy_of(value), (value,), (copy,)))
                 value = copy
@@ -316,8 +324,8 @@ class _Assignment:
 
 
 def _copy_of(value: Value) -> Op:
-    """The operator that copies a value to a separate output.  Objects of the host (also strings of
-    any shape) take one number of native memory, so no kernel copies them.
+    """The operator that copies a value to a separate output.  A value of a host type, such as a
+    tensor of strings, is one number in native memory, so no kernel copies it.
     """
     if value.dtype.is_host:
         return Host("identity", "", (value.type,))
@@ -325,7 +333,7 @@ def _copy_of(value: Value) -> Op:
 
 
 def relayout_count(graph: Graph) -> int:
-    """Number of layout conversions left in a graph (fused or not)."""
+    """Number of relayouts in a graph, including those in fused groups."""
     count = 0
     for _, n in nodes_in(graph):
         if isinstance(n.op, Fused):
@@ -348,7 +356,7 @@ def pack(source: Constant, layout: Layout) -> Constant:
 
 
 def plain(layout: Layout | None, value: Value) -> Layout | None:
-    """`layout`, or None if only axes of extent 1 move, so that memory is as for row-major."""
+    """`layout`; None if only axes of extent 1 move, since memory is then as for row-major."""
     if layout is None or layout.has_padding:
         return layout
     order = [d.axis for d in layout.dims if not same_dim(value.shape[d.axis], 1)]

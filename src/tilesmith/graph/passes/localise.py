@@ -1,8 +1,8 @@
 """Symbols of a kernel: each unknown extent of an operand is replaced by a symbol of the kernel.
 
-A kernel needs to know that two extents are equal, and how results depend on operands.  It need not
-know how the program computes the extents.  So layers of equal expected sizes share a kernel, and
-index arithmetic stays small.
+A kernel needs to know which extents are equal, and how the extents of results depend on those of
+operands.  It need not know how the program computes extents.  So layers of equal expected sizes
+share a kernel, and index arithmetic stays small.
 
     (%x: f32[n,(h + 1) // 2]) -> f32[n,(h + 1) // 4]     with d0 = n, d1 = (h + 1) // 2:
     (%x: f32[d0,d1]) -> f32[d0,d1 // 2]
@@ -26,10 +26,10 @@ from tilesmith.support.errors import ModelError
 
 
 def localise(body: Graph) -> tuple[Graph, tuple[Dim, ...]]:
-    """A fused body with its own symbols, and the extent that each symbol replaces.
+    """A fused body with symbols of its own, and the extent that each of them replaces.
 
-    The body itself with its own symbols, if it has none or if its types don't follow from its
-    operands' alone.
+    The body stays as it is, with its own symbols as extents, if it has none or if its types do not
+    follow from those of its operands alone.
     """
     if not body.symbols:
         return body, ()
@@ -46,12 +46,12 @@ def localise(body: Graph) -> tuple[Graph, tuple[Dim, ...]]:
 
 
 def own_symbols(extents: Iterable[Expr]) -> dict[Expr, Var]:
-    """A symbol for each of the extents."""
+    """Extent -> a new symbol for it."""
     return {e: Var(f"d{i}", i64, 1, _sizes(e)) for i, e in enumerate(dict.fromkeys(extents))}
 
 
 def _sizes(extent: Expr) -> Sizes:
-    """The range of an extent, given its bounds."""
+    """The range and expected size of an extent."""
     if isinstance(extent, Var) and extent.sizes is not None:
         return extent.sizes
     guess = min(max(expected(extent), 0), LARGEST)
@@ -62,7 +62,7 @@ def _sizes(extent: Expr) -> Sizes:
 
 
 class _Localised(Binding):
-    """Extents replaced in operands and attributes; the types of results follow."""
+    """Replaces extents in operands and attributes; infers the types of results."""
 
     def __init__(self, own: dict[Expr, Var]) -> None:
         super().__init__(own)

@@ -1,11 +1,11 @@
-"""Products of f32 read operands of 16 bits; their sums stay f32.
+"""Products of f32 get operands of 16 bits; their sums stay f32.
 
     matmul(x, w)  ->  matmul(bf16(x), bf16 w, to=f32)     where the target multiplies such numbers
     matmul(x, w)  ->  matmul(x, bf16 w, to=f32)           where the kernel waits for the weights
 
-One factor is a constant, which is stored in the low type.  The other one is converted by a node
-that fuses like any other.  All other values stay f32: sums, norms, softmax, residual adds, and
-products of two computed tensors, such as attention.
+One factor is a constant and is stored in the low type.  A cast node, which fuses like any other,
+converts the other factor.  All other values stay f32: sums, norms, softmax, residual adds, and
+products of two computed tensors, as in attention.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from tilesmith.ops.matmul import MatMul
 LOW_TYPES: dict[str, DType] = {"bf16": bf16, "f16": f16}
 
 Form: TypeAlias = Literal["operands", "weights"]
-"""The factors that become low: both, or only the constant one."""
+"""The factors that get the low type: both ("operands"), or only the constant one ("weights")."""
 
 Wanted: TypeAlias = Callable[[str], DType | None]
-"""The low type for the node of a name; None for f32."""
+"""Name of a node -> its low type; None for f32."""
 
 Choice: TypeAlias = Callable[[Node, int, DType, int], Form | None]
-"""The factors that become low in a product: arguments are the node, the number of the constant
-factor, the low type, and the bytes of all constants.  None if nothing gets faster.
+"""Chooses the factors of a product that get the low type; None if it would not be faster.
+Arguments: the node, the number of the constant factor, the low type, and the bytes of all
+constants.
 """
 
 
 def low_precision(graph: Graph, wanted: Wanted, choice: Choice) -> Graph:
-    """`graph` with products on operands of low types; the same object if there are none."""
+    """`graph` with operands of low types in products; the same object if no product gets them."""
     constants = constant_bytes(graph)
     made: dict[tuple[Value, DType], Value | None] = {}
 
@@ -68,12 +69,12 @@ def low_precision(graph: Graph, wanted: Wanted, choice: Choice) -> Graph:
 
 
 def constant_bytes(graph: Graph) -> int:
-    """Bytes of all constants."""
+    """Bytes of all constants of a graph."""
     return sum(c.value.type.size * c.value.dtype.bytes for c in graph.constants)
 
 
 def constant_factor(n: Node, is_constant: Callable[[Value], bool]) -> int | None:
-    """The number of the constant factor of a product of f32; None for other nodes."""
+    """The operand number of the constant factor of a product of f32; None for other nodes."""
     if not isinstance(n.op, (MatMul, Conv)) or n.op.to is not None:
         return None
     if any(v.dtype is not f32 for v in n.inputs):
@@ -83,7 +84,7 @@ def constant_factor(n: Node, is_constant: Callable[[Value], bool]) -> int | None
 
 
 def _rounded(r: Rewriter, v: Value, low: DType) -> Value | None:
-    """The constant in a low type; None if a finite number of it becomes infinite."""
+    """The constant `v` in type `low`; None if a finite element becomes infinite."""
     array = r.array(v)
     assert array is not None
     with np.errstate(over="ignore"):

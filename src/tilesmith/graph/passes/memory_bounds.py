@@ -1,4 +1,4 @@
-"""Upper bounds on data-dependent sizes that are known earlier than the sizes."""
+"""Upper bounds on data-dependent sizes.  The bounds are known earlier than the sizes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from tilesmith.ir.types import Dim
 from tilesmith.perf.limits import LOOSE_BYTES
 
 FACTOR = 4
-"""A bound of more than `LOOSE_BYTES` is used if at most this multiple of the expected size."""
+"""A bound of more than `LOOSE_BYTES` is used only up to this multiple of the expected size."""
 
 _LARGEST_NUMBER = 1 << 48
-"""The largest number in a bound in bytes, so that the rest of a formula can't overflow."""
+"""Upper bound on the constant factors of a bound in bytes, so that the rest of the formula can't
+overflow.
+"""
 
 
 def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage:
-    """Bytes that suffice for the product of `factors`, which are not negative, and that are known
-    before the consecutive `stages`.  If no such bound is known, or it is far more than expected:
-    the last stage on which the product depends.
+    """An upper bound on the product of `factors` (none negative), in bytes, that is known before
+    the consecutive `stages`.  If there is none, or if it is far larger than the expected size, the
+    result is the last stage on which the product depends.
     """
     size, most, number, last = 1, 1, 1, -1
     for factor in factors:
@@ -41,7 +43,9 @@ def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage
 
 
 def largest_shape(shape: Sequence[Dim], stages: Sequence[Stage]) -> tuple[Dim, ...] | None:
-    """Upper bounds of a value's extents, known before `stages`; None if one has only the limit."""
+    """Upper bounds of a value's extents that are known before `stages`.  None if one of them is
+    only the general limit `LARGEST`.
+    """
     bounds: list[Dim] = []
     for extent in shape:
         bound, _ = _bound(extent, stages)
@@ -53,9 +57,9 @@ def largest_shape(shape: Sequence[Dim], stages: Sequence[Stage]) -> tuple[Dim, .
 
 
 def _bound(factor: Dim, stages: Sequence[Stage]) -> tuple[Dim | None, int]:
-    """Upper bound of a factor, and the number of the last stage on which it depends.
+    """An upper bound of a factor, and the number of the last stage on which the factor depends.
 
-    None if no bound is known, or if it might not fit 64 bits.
+    The bound is None if no bound is known, or if it might not fit 64 bits.
     """
     last, is_exact = -1, isinstance(factor, int) or interval(factor).hi is not None
     for i, stage in reversed(list(enumerate(stages))):
@@ -70,7 +74,7 @@ def _bound(factor: Dim, stages: Sequence[Stage]) -> tuple[Dim | None, int]:
 
 
 def _most(size: Expr, symbol: Var, limit: Dim) -> Dim | None:
-    """Upper bound of a size, without one symbol."""
+    """An upper bound of `size` in which `symbol`, at most `limit`, does not occur."""
     assert symbol.sizes is not None
     high = min(limit, symbol.sizes.high) if isinstance(limit, int) else limit
     interval = eliminate(size, {symbol: (symbol.sizes.low, high)})

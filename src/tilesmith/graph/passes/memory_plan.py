@@ -3,22 +3,23 @@
 Nodes run in order.  A value's live range extends from the node that defines it to the last one that
 reads it.  Two values may share bytes if their live ranges do not overlap.  Inputs, outputs and
 constants have separate memory.  A value that an `InPlace` node defines or joins is inside another
-value's memory, which is alive as long as any of them.  So is a result that a group writes over an
-operand; if the result is the program's, the operand is in its memory.  A node may request
-workspace, alive only while it runs.
+value's memory, and so is a result that a group writes over an operand.  (If it is a result of the
+program, the operand is inside the result's memory instead.)  Such memory is alive as long as any
+value in it.  A node may request workspace, which is alive only while the node runs.
 
 Optimal placement is NP-hard (dynamic storage allocation).  Here blocks are placed in several
-orders, each at the best-fitting gap, and the smallest arena wins.  "Efficient Memory Management for
-Deep Neural Net Inference" (Pisarchyk and Lee, 2020) explains why large blocks first does well.
+orders, each block into the best-fitting gap, and the smallest arena wins.  "Efficient Memory
+Management for Deep Neural Net Inference" (Pisarchyk and Lee, 2020) explains why the order by
+decreasing size does well.
 
-If sizes are known at run time only, blocks are placed for the expected sizes.  That decides which
-of two blocks whose live ranges overlap is below the other.  The offset of a block is then a
-formula, right for all sizes: the highest end of the blocks below it.
+If sizes are known at run time only, blocks are placed for the expected sizes.  This placement
+decides which of two blocks with overlapping live ranges is below the other.  The offset of a block
+is then a formula for all sizes: the highest end of the blocks below it.
 
-A block of a data-dependent size (`graph.measure`) is as large as its bound, if one is known before.
-Blocks without a bound are in another region, planned in the same way.  It is taken from the system
-as soon as its size is known: at the last stage on which it depends.  A result of control flow whose
-size the node itself computes has separate memory.
+A block of data-dependent size (`graph.measure`) takes the bytes of its upper bound, if this is
+known earlier than the size.  Blocks without a bound are in separate regions, planned in the same
+way.  A region is allocated as soon as its size is known: at the last stage on which the size
+depends.  If control flow computes the size of its own result, the result has separate memory.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ from .memory_bounds import known_before
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Byte offsets into an arena or a region, multiples of `LINE_BYTES` except for values inside
-    others.
+    """Places of values in memory.  Offsets are in bytes, from the start of the arena or of a
+    region.  They are multiples of `LINE_BYTES`, except for values inside other values.
 
     offsets: offset of each value.
     workspace: offset of each node's workspace.
     arena_bytes: size of the arena.
-    lower_bound: the maximum of the bytes alive at one time, at expected sizes; no plan can be
+    lower_bound: the maximum of the bytes alive at one time, at expected sizes.  No arena can be
         smaller.
-    outside: for values inside an input, an output or a constant, that value and a byte offset in
-        it.
-    regions: the size of each region, by the stage at which it is taken.
-    region: the region of each value outside the arena.
-    grown: results of control flow with separate memory.
+    outside: value inside an input, an output or a constant -> this outer value, and the byte offset
+        in it.
+    regions: stage at which a region is allocated -> its size.
+    region: value outside the arena -> the stage of its region.
+    grown: results of control flow that have separate memory.
     """
 
     offsets: dict[Value, Dim]
@@ -65,7 +66,9 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """`size` bytes at expected sizes (`bytes` at all), alive while nodes `first`..`last` run."""
+    """A block of memory, alive while nodes `first`..`last` run.  It has `bytes` bytes, which are
+    `size` at expected sizes.
+    """
 
     owner: Value | Node
     size: int
@@ -87,7 +90,7 @@ def plan(
     """The memory plan of `graph`, whose nodes run one after the other.
 
     extra_bytes: workspace that a node needs while it runs.
-    before: for the body of a loop, the places where its free symbols become known.
+    before: for the body of a loop, the stages at which its free symbols become known.
     """
     homes = homes_of(graph)
     blocks = _blocks(graph, extra_bytes or {}, homes, [*before, *stages_of(graph)])
@@ -114,14 +117,14 @@ def plan(
 
 
 def _finds_own_size(block: _Block) -> bool:
-    """Whether control flow computes the size of its result."""
+    """Whether a block is a result of control flow that computes the result's size itself."""
     if block.region is None or block.region.is_inside or not isinstance(block.owner, Value):
         return False
     return block.owner in block.region.node.outputs
 
 
 def _placed(blocks: Sequence[_Block], bound: int) -> tuple[Dim, dict[_Block, Dim]]:
-    """Bytes of the memory that contains the blocks, and the offset of each."""
+    """The bytes of the memory for all `blocks`, and the offset of each block."""
     best: tuple[int, dict[_Block, int]] | None = None
     for order in _ORDERS:
         placed = _place(sorted(blocks, key=order))
@@ -143,7 +146,7 @@ def value_bytes(value: Value) -> Dim:
 
 
 def factors(value: Value) -> list[Dim]:
-    """Numbers whose product is the bytes of `value` in memory."""
+    """Numbers whose product is the size of `value` in bytes, in its layout."""
     if value.dtype.is_host:
         return [value.dtype.bytes]  # size of one object
     shape: Sequence[Dim] = value.shape
@@ -166,8 +169,8 @@ def _any_symbolic(blocks: Iterable[_Block]) -> bool:
 def _for_all_sizes(placed: Mapping[_Block, int]) -> tuple[Dim, dict[_Block, Dim]]:
     """The size of the arena and the offset of each block, as formulas.
 
-    A block starts at the highest end of the lower blocks whose lifetimes overlap its own.  Only the
-    nearest count: a block is left out if another one is between.
+    A block starts at the highest end of the lower blocks whose live ranges overlap its own.  A
+    lower block is left out of the formula if another lower block is above it.
     """
     order = sorted(placed, key=lambda b: (placed[b], placed[b] + b.size))
     below: dict[_Block, set[_Block]] = {}
@@ -184,7 +187,9 @@ def _for_all_sizes(placed: Mapping[_Block, int]) -> tuple[Dim, dict[_Block, Dim]
 
 
 def plus(a: Dim, b: Dim) -> Dim:
-    """The sum.  It is not simplified: proofs about the maxima in it would take long."""
+    """The sum of two sizes.  It is not simplified: proofs about the maxima in it would take
+    long.
+    """
     if isinstance(a, int) and isinstance(b, int):
         return a + b
     if isinstance(a, int) and a == 0:
@@ -193,7 +198,7 @@ def plus(a: Dim, b: Dim) -> Dim:
 
 
 def largest(sizes: Sequence[Dim]) -> Dim:
-    """The largest; 0 if there is none."""
+    """The maximum of `sizes`; 0 if there are none."""
     highest: Dim = max((n for n in sizes if isinstance(n, int)), default=0)
     for n in dict.fromkeys(n for n in sizes if isinstance(n, Expr)):
         highest = n if isinstance(highest, int) and highest == 0 else maximum(highest, n)
@@ -201,7 +206,7 @@ def largest(sizes: Sequence[Dim]) -> Dim:
 
 
 def homes_of(graph: Graph) -> dict[Value, tuple[Value, int]]:
-    """For values inside the memory of others, the outermost of those and the byte offset in it."""
+    """Value inside the memory of another -> the outermost such value, and the byte offset in it."""
     inside: dict[Value, tuple[Value, int]] = {}
     inputs, results = {*graph.inputs}, {*graph.outputs}
     for node in graph.nodes:
@@ -209,7 +214,7 @@ def homes_of(graph: Graph) -> dict[Value, tuple[Value, int]]:
             over, under = node.outputs[out], node.inputs[operand]
             if over not in results:
                 inside[over] = under, 0
-            elif under not in inputs:  # a caller may pass the same memory for the result
+            elif under not in inputs:  # else both are the caller's memory
                 inside[under] = over, 0
         if isinstance(node.op, InPlace):
             parts, wholes = node.outputs, node.inputs
@@ -283,7 +288,9 @@ _ORDERS: tuple[Callable[[_Block], tuple[int, ...]], ...] = (
 
 
 def _place(blocks: list[_Block]) -> dict[_Block, int]:
-    """Offsets of `blocks`, placed in this order, each into the smallest gap that contains it."""
+    """Block -> its offset.  The blocks are placed in order, each into the smallest gap that is
+    large enough.
+    """
     placed: dict[_Block, int] = {}
     by_offset: list[tuple[int, _Block]] = []  # sorted
     for b in blocks:

@@ -1,13 +1,13 @@
-"""Sums of convolutions of one image become one convolution with the sum of their filters.
+"""A sum of convolutions of the same input becomes one convolution with the sum of their weights.
 
-Networks trained with parallel branches are often exported as they were trained (Ding et al.,
+Networks that were trained with parallel branches are often exported with them (Ding et al.,
 "RepVGG: Making VGG-style ConvNets Great Again", 2021; Vasu et al., "MobileOne: An Improved One
 millisecond Mobile Backbone", 2023):
 
     conv(x, w) + conv(x, v)  ->  conv(x, w + v)
 
-A smaller kernel is placed within the larger one so that both read the same elements of x.  Weights
-are added in f64 and rounded once.
+A smaller kernel is padded to the size of the larger one such that it reads the same elements of x.
+Weights are added in f64 and rounded once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def merge_branches(graph: Graph) -> Graph:
 
 
 def _is_part(graph: Graph, v: Value) -> bool:
-    """Whether a sum is only a term of another sum, which includes all of its terms."""
+    """Whether the sum `v` is only a term of another sum, so that the other sum includes its
+    terms.
+    """
     readers = graph.consumers.get(v, ())
     if len(readers) != 1 or readers[0].inputs.count(v) != 1 or v in graph.outputs:
         return False
@@ -62,7 +64,9 @@ def _sum(parts: Collection[Value], r: Rewriter, n: Node) -> Result:
 
 
 def _first_merged(r: Rewriter, branches: list[Value]) -> tuple[Value, Value, Value] | None:
-    """The first sum of two of the convolutions as one convolution, and these two."""
+    """Two of the convolutions merged into one: the new convolution, and the two.  None if no pair
+    can be merged.
+    """
     for a, b in permutations(branches, 2):
         merged = _merged(r, a, b)
         if merged is not None:
@@ -73,8 +77,8 @@ def _first_merged(r: Rewriter, branches: list[Value]) -> tuple[Value, Value, Val
 def _terms(r: Rewriter, n: Node) -> list[Value]:
     """The terms of a tree of additions.
 
-    Constants are terms (the first convolution takes them as its bias), and so are values of other
-    shapes than the sum's.
+    Constants are terms: the first convolution takes them as its bias.  Values whose shape differs
+    from the sum's are terms, too.
     """
     terms, left = list[Value](), [*reversed(n.inputs)]
     while left:
@@ -95,7 +99,9 @@ def _is_branch(r: Rewriter, v: Value, total: Value) -> bool:
 
 
 def _merged(r: Rewriter, a: Value, b: Value) -> Value | None:
-    """The sum of two convolutions as one, if the kernel of `b` fits inside the kernel of `a`."""
+    """The sum of two convolutions as one, if the kernel of `b` fits into the kernel of `a`; else
+    None.
+    """
     large, small = r.producer(a, Conv), r.producer(b, Conv)
     assert large is not None and isinstance(large.op, Conv)
     assert small is not None and isinstance(small.op, Conv)

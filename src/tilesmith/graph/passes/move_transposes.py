@@ -1,12 +1,12 @@
-"""Operators between transposes are moved to the other side of these, so that the transposes vanish.
+"""Operators between two transposes are moved before or after both, so that the transposes cancel.
 
-Models whose images are [N, H, W, C] transpose around each convolution:
+Models with images [N, H, W, C] have transposes around each convolution:
 
     relu(transpose(conv(a)) + transpose(conv(b))), transposed back and read by another convolution
 
 A region is a set of connected nodes that don't depend on the order of axes: elementwise operators,
-joins, slices, pads, reductions.  It is computed on transposed values if fewer elements are then
-transposed at its border.  Constants are transposed at compile time.
+joins, slices, pads, reductions.  It is computed on transposed values if this lowers the number of
+elements that are transposed at its border.  Constants are transposed at compile time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Perm: TypeAlias = "tuple[int, ...]"
 
 
 def move_transposes(graph: Graph) -> Graph:
-    """`graph` with fewer transposes; the same object if no region can do with fewer."""
+    """`graph` with fewer transposed elements; the same object if no region is moved."""
     for perm in _perms(graph):
         graph = _Regions(graph, perm).run()
     return graph
@@ -48,7 +48,9 @@ def _inverse(perm: Perm) -> Perm:
 
 
 def _perms(graph: Graph) -> list[Perm]:
-    """The permutations of the graph's transposes that another of its transposes undoes."""
+    """The permutations of transposes in the graph for which another transpose in it has the
+    inverse.
+    """
     perms = [_perm(n) for n in graph.nodes if isinstance(n.op, Transpose)]
     return [
         p
@@ -58,15 +60,15 @@ def _perms(graph: Graph) -> list[Perm]:
 
 
 class _Regions:
-    """The regions of a graph for one permutation: their values `v` are to become `w` with
-    `v = transpose(w)`.
+    """The regions of a graph for one permutation.  A value `v` of a moved region is replaced by `w`
+    with `v = transpose(w)`.
     """
 
     def __init__(self, graph: Graph, perm: Perm) -> None:
         self._graph, self._perm, self._inverse = graph, perm, _inverse(perm)
         self._outputs = set(graph.outputs)
         self._region: dict[Node, Node] = {}
-        """The node that stands for the region of each movable node."""
+        """Movable node -> a node nearer to the root of its region (union-find)."""
 
     def run(self) -> Graph:
         movable = [n for n in self._graph.nodes if self._moved(n) is not None]
@@ -93,7 +95,7 @@ class _Regions:
     def _moved(self, node: Node) -> Op | None:
         """The operator on transposed operands; None for a node that can't be moved.
 
-        The results of the perm's rank are then transposed too, the others stay the same.
+        Results of the permutation's rank are then transposed too; other results stay the same.
         """
         if any(v.layout is not None or v.dtype.is_host for v in (*node.inputs, *node.outputs)):
             return None
@@ -107,8 +109,8 @@ class _Regions:
         return None if rule is None or ranks != {rank} else rule(node.op, self._perm)
 
     def _gain(self, region: Sequence[Node]) -> int:
-        """The elements that need not be transposed any more if a region is moved, less those that
-        must be.
+        """The elements that are no longer transposed if a region is moved, minus those that are
+        transposed in addition.
         """
         inside = set(region)
         made = {v for n in region for v in n.outputs if self._is_of_rank(v)}
@@ -153,7 +155,9 @@ class _Regions:
             return nodes[-1].outputs[0]
 
         def twin(v: Value) -> Value:
-            """The value whose transpose `v` is; `v` itself if it broadcasts to any order."""
+            """The value `w` with `v = transpose(w)`; `v` itself if it broadcasts equally in any
+            order of axes.
+            """
             if v not in twins:
                 twins[v] = made_twin(v)
             return twins[v]
@@ -191,7 +195,7 @@ class _Regions:
             for old, new in zip(node.outputs, outputs, strict=True):
                 if new is not old:
                     twins[old] = new
-                    # Dead unless a node outside of the regions reads it.
+                    # This node is dead unless a node outside of the regions reads its result.
                     nodes.append(Node(Transpose(self._perm), (new,), (old,), loc))
         moved = replace(
             graph,
@@ -203,8 +207,8 @@ class _Regions:
 
 
 def _transposed(constant: Constant, perm: Perm) -> Constant:
-    """A constant of the permutation's rank, transposed; one of lower rank has leading axes of
-    extent 1 first.
+    """A constant transposed by `perm`.  A constant of lower rank first gets leading axes of extent
+    1.
     """
     shape = constant.value.type.static_shape
     shape = (*[1] * (len(perm) - len(shape)), *shape)
@@ -213,7 +217,7 @@ def _transposed(constant: Constant, perm: Perm) -> Constant:
     return Constant(Value(constant.value.name, type_), data)
 
 
-# Rules: the operator on operands w with v = transpose(w): axis a of v is axis perm[a] of w
+# Rules give the operator on operands w with v = transpose(w): axis a of v is axis perm[a] of w.
 
 
 def _on_axis(op: Any, perm: Perm) -> Op:
@@ -225,8 +229,8 @@ def _on_axes(op: Any, perm: Perm) -> Op:
 
 
 def _reduction(op: Any, perm: Perm) -> Op | None:
-    """A reduction; None if it would combine elements in another order, or if the axes that are left
-    would be in another order.
+    """A reduction on transposed operands.  None if it would combine elements in another order, or
+    if the order of the remaining axes would change.
     """
     gone = normalize_axes(op.name, op.axes, len(perm))
     moved = [perm[a] for a in gone]
@@ -242,7 +246,7 @@ def _extreme_index(op: Any, perm: Perm) -> Op | None:
 
 
 def _ordered(items: Iterable[Dim], perm: Perm) -> tuple[Dim, ...]:
-    """One item for each axis of v, in the order of w's axes."""
+    """`items`, one for each axis of v, in the order of w's axes."""
     by_axis = dict(zip(perm, items, strict=True))
     return tuple(by_axis[a] for a in range(len(perm)))
 

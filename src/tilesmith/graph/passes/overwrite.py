@@ -1,17 +1,18 @@
-"""Results in the memory of operands that are not needed any more.
+"""Results written to the memory of operands that are not needed any more.
 
-A scatter writes over its data instead of over a copy of them if it is the last user of their
+A scatter writes over its data, instead of a copy of them, if it is the last user of the data's
 memory.  So its cost depends only on its updates, however large the tensor is.
 
-An append (`graph.passes.append`) in a loop likewise writes after the carried value.
+An append (`graph.passes.append`) in a loop writes its rows behind the carried value.
 
-A result of the program that lives in an input (`Graph.in_place`) is written there directly
+A result of the program that is to live in an input (`Graph.in_place`) is written there directly in
+two cases:
 
-- by a kernel that is a scatter, or that may write over its operand, if it is the last user of the
-  input,
-- or by any kernels that run after the input was used for the last time.
+- The kernel that computes it is a scatter, or may write over its operand, and is the last user of
+  the input.
+- All kernels that write it run after the last use of the input.
 
-Any other result is computed elsewhere and copied at the end.
+In all other cases the result is computed elsewhere and copied at the end.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from .memory_plan import homes_of
 from .place import copy_of
 
 LiesOver = Callable[[Graph, int, int], bool]
-"""Whether the kernel of a fused body may write a result over an operand, both by number."""
+"""Whether the kernel of a fused body may write a result over an operand.  Arguments: the body, the
+result's number, the operand's number.
+"""
 
 
 def overwrite(graph: Graph, lies_over: LiesOver) -> Graph:
@@ -47,7 +50,9 @@ def overwrite(graph: Graph, lies_over: LiesOver) -> Graph:
 
 
 def lengthen(graph: Graph) -> Graph:
-    """A fused `graph` whose loops append to carried values in place; the same if none does."""
+    """A fused `graph` whose loops append to carried values in place; the same object if none
+    can.
+    """
     nodes = [_with_lengthened(n, n.op) if isinstance(n.op, Loop) else n for n in graph.nodes]
     same = all(a is b for a, b in zip(nodes, graph.nodes))
     return graph if same else replace(graph, nodes=tuple(nodes))
@@ -79,8 +84,8 @@ def _with_lengthened(node: Node, op: Loop) -> Node:
 class _Overwriting:
     """The graph in its current form, and the users of each piece of memory.
 
-    home: the value in whose memory another one is.
-    uses: for such a value, the numbers of the nodes that read or write in its memory.
+    home: value inside the memory of another value -> this other value.
+    uses: value with its own memory -> the numbers of the nodes that read or write this memory.
     """
 
     def __init__(self, graph: Graph, lies_over: LiesOver) -> None:
@@ -92,7 +97,7 @@ class _Overwriting:
             for v in (*node.inputs, *node.outputs):
                 self.uses.setdefault(self.of(v), []).append(i)
         self.given = {graph.outputs[o]: graph.inputs[i] for o, i in graph.in_place}
-        """The inputs that contain results."""
+        """Result of the program that is to live in an input -> this input."""
         self.outside = {*graph.inputs, *graph.outputs, *graph.constant}
 
     def of(self, v: Value) -> Value:
@@ -105,7 +110,7 @@ class _Overwriting:
         return self.uses[self.of(v)][-1] == i and used == [v]
 
     def scatter(self, i: int, node: Node) -> None:
-        """Let node `i` write over its data if it is a scatter and may do so."""
+        """Let node `i` write over its data if it is a scatter for which this is allowed."""
         operand = _data(node)
         if operand is None:
             return
@@ -133,18 +138,20 @@ class _Overwriting:
         if result not in self.outside:
             return True
         if home is not data:
-            return False  # the memory around the data has another size
+            return False  # the data are only a part of the memory
         made_by = self.graph.producer[data].op
         if isinstance(made_by, Control) and not data.type.is_static:
             return False  # its memory is allocated where its size is computed
         own_symbols = symbols_defined(self.graph.producer[data])
         if not {*own_symbols}.isdisjoint(symbols_of(data.shape)):
-            return False  # that node allocates the memory, not the node that computes the result
+            return False  # the node of the data, not of the result, allocates
         own = self.given.get(result)  # its input, which the data must not overwrite
         return own is None or own not in self.uses or self.uses[own][-1] < self.uses[data][0]
 
     def settle(self, out: int, home: int) -> None:
-        """Move a result of the program into its input's memory."""
+        """Let a result of the program be written to its input's memory, or else copied there at the
+        end.
+        """
         value, target = self.graph.outputs[out], self.graph.inputs[home]
         if value is target:
             return
@@ -159,7 +166,9 @@ class _Overwriting:
         self.graph = replace(self.graph, nodes=nodes, outputs=outputs)
 
     def written_over(self, i: int, value: Value, given: Value) -> bool:
-        """Whether node `i`, the first user of the memory of `value`, writes it over the input."""
+        """Whether node `i`, the first user of the memory of `value`, can write `value` over the
+        input `given`.
+        """
         node = self.graph.nodes[i]
         if value not in node.outputs or not self.is_last(i, given):
             return False
@@ -181,7 +190,9 @@ class _Overwriting:
 
 
 def _data(node: Node) -> int | None:
-    """The number of the operand whose copy a node consisting of a scatter writes over."""
+    """The operand number of the data of a group that consists of a scatter; None for other
+    nodes.
+    """
     inner = _single(node, ScatterElements, ScatterNd, ScatterSorted)
     if inner is None or inner.op.attributes["in_place"]:
         return None
@@ -190,8 +201,9 @@ def _data(node: Node) -> int | None:
 
 
 def _single(node: Node, *kinds: type[Op]) -> Node | None:
-    """The only node in a fused one, if it is of these kinds, and its first operand is neither a
-    constant nor also another operand: then it reads only the elements that it writes over.
+    """The only node of a group, if its operator is one of `kinds` and its first operand is neither
+    a constant nor a second operand, too.  Then the node reads no elements of this operand but those
+    that it writes over.
     """
     body = node.op.body if isinstance(node.op, Fused) else None
     if body is None or len(body.nodes) != 1:

@@ -1,13 +1,14 @@
-"""Constant weights of few bits stay packed if their product waits for memory.
+"""Constant weights of few bits stay packed if their product is limited by memory bandwidth.
 
     matmul(x, dequantize(q, scale, zero_point))  ->  packed_matmul(x, words, scales, zero_points)
 
-Folding would replace `q` by floats, 4 to 16 times as large.  Products of few rows take as long as
-reading their weights; such weights are decoded in registers, in each run.  A prediction (`Choice`)
-decides whether that pays; if the number of rows is symbolic, one program serves few and many.
+Folding would replace `q` by floats, which are 4 to 16 times as large.  A product of few rows takes
+as long as reading its weights.  So its weights stay packed, and each run decodes them in registers.
+A prediction (`Choice`) decides whether that pays.  If the number of rows is symbolic, one program
+serves few and many rows.
 
-`dequantize` is the operator of that name, or its expansion for scales per channel, as importers
-write it: `mul(cast(sub(cast(q), zero_point)), scale)`.
+Here `dequantize` is the operator of this name, or the expansion that importers write for scales per
+channel: `mul(cast(sub(cast(q), zero_point)), scale)`.
 """
 
 from __future__ import annotations
@@ -27,25 +28,26 @@ from tilesmith.ops.packed import DequantizeBlocks, PackedMatMul, packed_words
 from tilesmith.ops.shape import Transpose
 
 Choice = Callable[[Node, int], bool]
-"""Whether a product's weights, of the given number of bits, are better read packed."""
+"""Whether a product is faster on packed weights.  Arguments: the product, and the bits of a weight.
+"""
 
 LONGEST_CHUNK = 128
-"""Upper bound on the products that are added before scaling: longer sums of codes, which are not
-centred at zero, would round more than those of floats.
+"""Upper bound on the products that are added before scaling.  Codes are not centred at zero, so
+longer sums of codes would round more than sums of floats.
 """
 
 SHORTEST_CHUNK = 8
-"""Fewest products in a chunk: scaling costs as much as a few of them."""
+"""Lower bound on the products in a chunk, since scaling costs as much as a few products."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Weights:
     """A quantised matrix.
 
-    q: integers [K, N], or [N, K] if `turned`.
-    scale, zero: of q's rank; `zero` is None where it is 0.
+    q: integers [K, N], or [N, K] if `turned`, for products that sum over K.
+    scale, zero: scales and zero points, of q's rank; `zero` is None if all zero points are 0.
     axis, block: as in `DequantizeBlocks`.
-    turned: whether the columns of the matrix are q's first axis.
+    turned: whether q's first axis counts the columns of the matrix.
     """
 
     q: Value
@@ -57,7 +59,9 @@ class _Weights:
 
 
 def packed_weights(graph: Graph, choice: Choice) -> Graph:
-    """`graph` with products of quantised constants on packed words; the same object if none."""
+    """`graph` with packed words for quantised constants of products; the same object if there are
+    none.
+    """
 
     def rule(r: Rewriter, n: Node) -> Result:
         return _packed(r, n, choice)
@@ -81,7 +85,7 @@ def _packed(r: Rewriter, n: Node, choice: Choice) -> Result:
     block = weights.block or inner
     chunk = _chunk(block, inner)
     if weights.block and weights.axis % 2 != int(weights.turned):
-        return None  # weights in blocks of columns
+        return None  # blocks along the columns
     if chunk < min(SHORTEST_CHUNK, inner) or not choice(n, q.dtype.bits):
         return None
     blocks, bits = -(-inner // block), q.dtype.bits
@@ -108,7 +112,7 @@ def _stored(zeros: np.ndarray) -> np.ndarray:
 def _words(
     r: Rewriter, weights: _Weights, bits: int, op: PackedMatMul, shape: tuple[int, ...]
 ) -> Value:
-    """The packed constant, computed when it is stored."""
+    """The constant of packed words, which is computed when it is stored."""
     source = r.data(weights.q)
     offset, turned, chunk = -int(weights.q.dtype.min), weights.turned, op.chunk
 
@@ -174,7 +178,7 @@ def _is_narrow(d: DType) -> bool:
 
 
 def _per_block(r: Rewriter, v: Value, turned: bool, shape: tuple[int, int]) -> np.ndarray | None:
-    """A scale or zero point for each block and column; None if it varies inside a block."""
+    """The scale or zero point of each block and column; None if `v` varies inside a block."""
     array = r.array(v)
     assert array is not None
     array = array.reshape((1,) * (2 - array.ndim) + array.shape) if array.ndim < 2 else array

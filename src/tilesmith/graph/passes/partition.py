@@ -1,12 +1,12 @@
 """Division of a graph into parts for a device and for the CPU, with the copies between them.
 
-Parts run one after the other.  Each contains all nodes of its kind whose operands are available, so
-that there are few parts.  A value is copied at most once in each direction, and a constant never:
-each part has its own.
+Parts run one after the other.  A part contains all nodes of its side (device or CPU) whose operands
+are available, so that there are few parts.  A value is copied at most once in each direction.
+Constants are not copied: each part has its own.
 
-Light nodes move to the CPU if all their neighbours are there: copying their operands and results
-would take longer than computing them.  So do light nodes between the device and the CPU, if the
-copy before them is smaller than the copy after them.
+Light nodes move to the CPU if all their neighbours are there, since copying their operands and
+results would take longer than computing them.  Light nodes between the device and the CPU move to
+the CPU if copying their operand is cheaper than copying their results.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tilesmith.ir.symbols import symbols_of
 def partition(
     graph: Graph, on_host: Collection[Node], is_light: Callable[[Node], bool]
 ) -> Graph | None:
-    """`graph` as parts.
+    """`graph` as a sequence of parts and copies.
 
     on_host: the nodes that the device can't run.
-    is_light: whether a node takes no longer than a copy of its results.
+    is_light: whether computing a node takes no longer than copying its results.
 
-    None if a part would not know its sizes: another part measures them, and no operand has them as
-    extents.
+    None if a part would not know a size: another part measures it, and no operand has it as an
+    extent.
     """
     nodes = {*on_host}
     while True:
@@ -47,7 +47,7 @@ def partition(
 
 
 def _neighbours(graph: Graph, on_host: set[Node], is_light: Callable[[Node], bool]) -> set[Node]:
-    """The light nodes in groups whose neighbours are all in `on_host` or outside the program."""
+    """Connected light nodes whose other neighbours are all in `on_host`, at least one of them."""
     light = {n for n in graph.nodes if n not in on_host and is_light(n)}
     while True:
         near = light | on_host
@@ -60,7 +60,7 @@ def _neighbours(graph: Graph, on_host: set[Node], is_light: Callable[[Node], boo
         if left == light:
             break
         light = left
-    # Nodes without a path of light nodes to `on_host` stay on the device.
+    # Light nodes that no path of light nodes connects to `on_host` stay on the device.
     reached: set[Node] = set()
     waiting = [*on_host]
     while waiting:
@@ -107,7 +107,7 @@ def _bytes(v: Value) -> int:
 def _parts(
     graph: Graph, on_host: Collection[Node], device_first: bool
 ) -> list[tuple[bool, list[Node]]]:
-    """Nodes by part, each with whether it runs on the device."""
+    """The parts in order: whether each runs on the device, and its nodes."""
     definers: dict[Var, Node] = {s: n for n in graph.nodes for s in symbols_defined(n)}
     needs: dict[Node, set[Node]] = {}
     for n in graph.nodes:
@@ -178,7 +178,9 @@ class _Builder:
         self._nodes.append(Node(Part(body, on_device), tuple(arguments), made))
 
     def _sized_by(self, members: list[Node], operands: Sequence[Value]) -> list[Value]:
-        """Inputs of the graph that no member reads, but from which members know their sizes."""
+        """Inputs of the graph whose extents define sizes that the members use and their operands do
+        not define.
+        """
         known = {d for v in operands for d in v.shape if isinstance(d, Var)}
         used = {s for n in members for s in n.symbols}
         used = used.union(symbols_of(d for v in operands for d in v.shape)) - known
@@ -198,7 +200,7 @@ class _Builder:
         self.is_closed &= used <= extents | own
 
     def _at(self, v: Value, on_device: bool) -> Value:
-        """A value on the device or on the CPU, copied there once."""
+        """The copy of `v` on the device or on the CPU.  It is made at the first call."""
         here, there = (self._device, self._host) if on_device else (self._host, self._device)
         if v not in here:
             here[v] = replace(v, name="")

@@ -1,11 +1,11 @@
-"""Values inside the memory of others: concatenations and slices that need no code.
+"""Values inside the memory of other values: concatenations and slices that need no code.
 
-A kernel that computes a concatenation's operand writes it directly into its part of the result, and
-every reader reads it there.  Operands that cannot be there are copied: inputs, constants, outputs,
-and values inside another result.  Results that are a strided window on their operand's memory
-(slices, splits, reshapes) are read from it.  Both become `InPlace` nodes, whose operands or results
-have layouts with spans; the memory plan follows from these.  All values in one memory have the same
-halo, the widest that any of them needs.
+A kernel that computes an operand of a concatenation writes it directly into its part of the result,
+and every reader reads it there.  Some operands cannot be there and are copied: inputs, constants,
+outputs, and values inside another result.  A result that is a strided window on its operand's
+memory (slices, splits, reshapes) is read from this memory.  Such concatenations and windows become
+`InPlace` nodes.  Their operands or results have layouts with spans, from which the memory plan
+follows.  All values in one memory have the same halo, the widest that any of them needs.
 
     %c = concat(%a, %b)             ->  %d = concat(%c, %n), %c inside %d
     %d = concat(%a, %b, %n)             (what is concatenated again is not repeated)
@@ -30,7 +30,9 @@ from tilesmith.ops.slicing import Concat, Split
 from .choices import Choose, preferred
 
 Windows = tuple[tuple[Layout, int], ...]
-"""The layout of each result of a group in its operand's memory, and its first element there."""
+"""For each result of a group: its layout in the operand's memory, and the offset of its first
+element there.
+"""
 
 
 def place(
@@ -38,19 +40,19 @@ def place(
 ) -> Graph:
     """A fused `graph` with concatenations and views in place; the same object if there are none.
 
-    windows: for a fused body, the windows of its results on the memory of its one operand; None if
-        they are not there, element for element.
-    choose: whether a concatenation that could be in place is.
+    windows: gives the windows of a fused body's results on the memory of its only operand.  None if
+        some result is not there, element for element.
+    choose: decides whether a concatenation that can be in place becomes so.
     """
     return _Placement(graph, windows, choose).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A place in the memory of another value.
+    """A place inside the memory of another value.
 
-    whole: that value.
-    axis: logical axis along which the parts follow one another.
+    whole: the other value.
+    axis: logical axis along which the parts of `whole` follow one another.
     start: first position on that axis.
     """
 
@@ -64,14 +66,16 @@ class _Needs:
     """Requirements of the values in one memory.
 
     halo: border of zeros (per axis, before and after).
-    axes: axes along which values follow one another; there is no halo along them.
+    axes: axes along which values follow one another.  Along them there is no halo.
     """
 
     halo: tuple[tuple[int, int], ...]
     axes: frozenset[int] = frozenset()
 
     def joined(self, other: _Needs, axis: int) -> _Needs | None:
-        """Requirements of both if `other` is inside along `axis`; None if that is impossible."""
+        """Requirements of the memory with `other` inside along `axis`; None if that is
+        impossible.
+        """
         halo = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(self.halo, other.halo))
         axes = self.axes | other.axes | {axis}
         return None if any(any(halo[a]) for a in axes) else _Needs(halo, axes)
@@ -89,7 +93,7 @@ class _Placement:
         self.dense = {v for n in control for v in (*n.inputs, *n.outputs)}
         """Operands and results of control flow, which are row-major without gaps."""
         self.operands: dict[Node, tuple[Value, ...]] = {}
-        """Operands of each concatenation, where earlier concatenations replace their operands."""
+        """Concatenation -> its operands.  A value that contains a run of them replaces the run."""
         self.slots: dict[Value, _Slot] = {}
         self.needs_of: dict[Value, _Needs] = {}
         self.layouts: dict[Value, Layout] = {}
@@ -102,7 +106,7 @@ class _Placement:
         self.share(concats)
         for node in concats:
             self.choose(node)
-        for node in reversed(concats):  # a result is placed before its operands
+        for node in reversed(concats):  # results before their operands
             self.lay_out(node)
         nodes: list[Node] = []
         for node in self.graph.nodes:
@@ -114,7 +118,9 @@ class _Placement:
         return replace(self.graph, nodes=tuple(nodes), constants=constants)
 
     def share(self, concats: list[Node]) -> None:
-        """Replace runs of operands that a concatenation joined, or that are parts of one value."""
+        """Replace runs of operands that are the parts of a known value: the result of an earlier
+        concatenation, or the operand of a split.
+        """
         known: dict[tuple[int, tuple[Value, ...]], Value] = {}
         for node in self.graph.nodes:
             axis = _split_axis(node)
@@ -138,7 +144,7 @@ class _Placement:
 
     def choose(self, node: Node) -> None:
         """Assign slots to the operands that can be inside the result.  Forget `node` if there are
-        none, or if the choice is against it.
+        none, or if `ask` decides against it.
         """
         axis, operands, whole = _axis(node), self.operands[node], node.outputs[0]
         starts = accumulate((_along(v, axis) for v in operands[:-1]), initial=0)
@@ -152,7 +158,7 @@ class _Placement:
             del self.operands[node]
             return
         for v, slot in slots.items():
-            needs = self.fits(v, slot)  # including the operands that are already inside
+            needs = self.fits(v, slot)  # with the operands already inside
             if needs is not None:
                 self.slots[v] = slot
                 self.inside.add(v)
@@ -212,7 +218,9 @@ class _Placement:
         return self.now[v]
 
     def rewritten(self, node: Node) -> Node:
-        """`node` with the current layouts; a view if its results are in its operand's memory."""
+        """`node` with the current layouts.  It becomes a view if its results are in its operand's
+        memory.
+        """
         if isinstance(node.op, Control):
             return node
         assert isinstance(node.op, Fused)
@@ -243,7 +251,8 @@ class _Placement:
     def view(self, node: Node, body: Graph) -> Windows | None:
         """The windows of the results of `node` on its operand's memory.
 
-        A result of the program has separate memory; the operand must then be able to be in that.
+        If one is a result of the program, which has its own memory, the operand must be able to lie
+        there.
         """
         if len(node.inputs) != 1 or node.inputs[0] in self.graph.constant:
             return None
@@ -266,7 +275,9 @@ class _Placement:
         return views
 
     def join(self, node: Node) -> list[Node]:
-        """The concatenation in place, after copies of the operands that are not there."""
+        """The nodes of a concatenation in place: first the copies of operands that can't be inside,
+        then the concatenation.
+        """
         axis, whole = _axis(node), self.value(node.outputs[0])
         seen = _layout(whole)
         stride = _stride(seen, whole, axis)
@@ -291,7 +302,7 @@ class _Placement:
 
 
 def _only(node: Node) -> Node | None:
-    """The node in a group of one, with the group's own inputs and outputs."""
+    """The only node of a group, if its inputs and outputs are exactly the group's; else None."""
     body = node.op.body if isinstance(node.op, Fused) else None
     if body is None or len(body.nodes) != 1 or isinstance(node.op, InPlace):
         return None
@@ -300,7 +311,9 @@ def _only(node: Node) -> Node | None:
 
 
 def _concat_axis(node: Node) -> int | None:
-    """The axis of a node that only concatenates, along which extents are numbers."""
+    """The axis of a group that is a concatenation, if extents along the axis are numbers; else
+    None.
+    """
     inner = _only(node)
     if inner is None or not isinstance(inner.op, Concat):
         return None
@@ -311,7 +324,7 @@ def _concat_axis(node: Node) -> int | None:
 
 
 def _split_axis(node: Node) -> int | None:
-    """The axis of a node that only splits, into parts of static shapes."""
+    """The axis of a group that is a split into parts of static shapes; else None."""
     inner = _only(node)
     if inner is None or not isinstance(inner.op, Split):
         return None
@@ -354,14 +367,16 @@ def _within(part: Value, whole: Value, seen: Layout) -> Layout:
         if isinstance(n, int) and isinstance(extent, int):
             n += d.before + d.after
             dims.append(replace(d, span=extent if n != extent and not alone else 0))
-        else:  # both sides are equal
+        else:  # both extents are equal
             dims.append(replace(d, span=0))
         alone = alone and same_dim(n, 1)
     return Layout(tuple(dims))
 
 
 def _is_readable(layout: Layout, v: Value) -> bool:
-    """Whether runs of `v` are as long as a vector, so that gaps cost kernels next to nothing."""
+    """Whether contiguous runs of `v` have at least a cache line, so that gaps cost kernels almost
+    nothing.
+    """
     spans = [i for i, d in enumerate(layout.dims) if d.span]
     if not spans:
         return True
@@ -370,21 +385,21 @@ def _is_readable(layout: Layout, v: Value) -> bool:
 
 
 def _stride(layout: Layout, v: Value, axis: int) -> Dim:
-    """Stride in elements along a whole logical `axis`."""
+    """Stride in elements along a logical `axis` that the layout does not split."""
     shape = layout.physical_shape(v.type.shape)
     number = next(i for i, d in enumerate(layout.dims) if d.axis == axis)
     return product(shape[number + 1 :])
 
 
 def copy_of(source: Value, target: Value, loc: str = "") -> Node:
-    """A group that copies a value to another one."""
+    """A group that copies `source` to `target`."""
     inner, out = replace(source, name="in0"), replace(target)
     body = Graph("fused", (inner,), (), (Node(Identity(), (inner,), (out,)),), (out,), ("out0",))
     return Node(Fused(body), (source,), (target,), loc)
 
 
 def _with_layouts(body: Graph, inputs: tuple[Value, ...], outputs: tuple[Value, ...]) -> Graph:
-    """`body` with its inputs and outputs in the layouts of the values outside."""
+    """`body` whose inputs and outputs have the layouts of the node's `inputs` and `outputs`."""
     fresh = {
         inner: replace(inner, layout=outer.layout)
         for inner, outer in zip((*body.inputs, *body.outputs), (*inputs, *outputs), strict=True)

@@ -1,7 +1,7 @@
-"""Repacking of constants of fused groups, in other layouts than the layout pass chose.
+"""Packs constants of fused groups again, in other layouts than the layout pass chose.
 
-That pass decides before there are groups.  A tuned group may need its weights packed differently;
-they are then packed again from their source.
+The layout pass runs before groups exist.  A tuned group may need another packing of its weights.
+Then the weights are packed again from their source.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .layout import pack
 
 
 def repack(graph: Graph, wanted: Mapping[Node, Mapping[int, Layout]]) -> Graph:
-    """`graph` with the inputs of fused nodes, by number, in the wanted layouts.
+    """`graph` with inputs of fused nodes in the layouts `wanted`: node -> input number -> layout.
 
-    They must be constants that the layout pass packed.
+    These inputs must be constants that the layout pass packed.
     """
     made: dict[tuple[Value, Layout], Constant] = {}
     nodes: list[Node] = []
@@ -45,6 +45,8 @@ def repack(graph: Graph, wanted: Mapping[Node, Mapping[int, Layout]]) -> Graph:
 
 
 def with_packing(body: Graph, layouts: Mapping[int, Layout | None]) -> Graph:
-    """A fused body whose inputs, by number, have other layouts (None: row-major)."""
+    """A fused body with the given layouts for its inputs: input number -> layout (None:
+    row-major).
+    """
     new = {body.inputs[i]: replace(body.inputs[i], layout=la) for i, la in layouts.items()}
     return with_values(body, new) if new else body

@@ -1,5 +1,5 @@
-"""Arithmetic between products of quantised numbers: scales are joined, zero points fold away, and
-values in memory between kernels are integers.
+"""Simplifies arithmetic between products of quantised numbers: scales are multiplied together, zero
+points fold away, and values in memory between kernels are integers.
 
     round((f32(a) * s + b) / t)              ->  round(f32(a) * (s / t) + b / t)
     i32(u8(clip(round(x) + z, 0, 255))) - z  ->  i32(i16(clip(round(x), -z, 255 - z)))
@@ -8,9 +8,9 @@ values in memory between kernels are integers.
                                              ->  i8(clip(round(x + (b + z - 128)), -128, 127))
 
 The first and the last rule change roundings of floats: a number exactly or nearly halfway between
-two steps may round to the other step.  The other rule is exact: all numbers are small integers.  A
-number of 8 bits minus its zero point fits 16 bits.  All readers share one form, in which products
-take their operands: signed bytes if one of them does (see `factors`), else 16 bits.
+two steps may round to the other step.  The second rule is exact, since all numbers are small
+integers.  A number of 8 bits minus its zero point fits 16 bits.  All readers of a value share one
+form: signed bytes if some product reads these (see `factors`), else 16 bits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from tilesmith.ops.matmul import MatMul
 
 
 def requantise(graph: Graph) -> Graph:
-    """`graph` with simpler arithmetic between integer products; the same object if none is."""
+    """`graph` with simpler arithmetic between integer products; the same object if nothing
+    changes.
+    """
     graph = Rewriter(graph, {Round: (_without_division,)}).run()
     signed = _signed(graph)
     kept = _factors(graph)
@@ -49,13 +51,13 @@ def requantise(graph: Graph) -> Graph:
 
 
 def _factors(graph: Graph) -> set[Value]:
-    """The bytes that products multiply without conversion."""
+    """The 8-bit values that are operands of products."""
     products = (n for n in graph.nodes if isinstance(n.op, (Conv, MatMul)))
     return {v for n in products for v in n.inputs if v.dtype.is_int and v.dtype.bits == 8}
 
 
 def _signed(graph: Graph) -> frozenset[Value]:
-    """The unsigned bytes from which some reader subtracts `SHIFT`, to use them as signed bytes."""
+    """Values of unsigned bytes from which some reader subtracts `SHIFT` to get signed bytes."""
     signed: set[Value] = set()
     for node in graph.nodes:
         if isinstance(node.op, Cast) and node.op.to is i8:
@@ -71,7 +73,9 @@ def _signed(graph: Graph) -> frozenset[Value]:
 
 
 def _without_division(r: Rewriter, n: Node) -> Result:
-    """A rounded quotient whose divisor joins the scales of the dividend."""
+    """Rewrites a rounded quotient: the reciprocal of the divisor is multiplied into scales of the
+    dividend.
+    """
     node = r.producer(n.inputs[0], Div)
     if node is None or not r.is_single_use(node.outputs[0]) or node.outputs[0].dtype is not f32:
         return None
@@ -85,11 +89,13 @@ def _without_division(r: Rewriter, n: Node) -> Result:
 
 
 _DEEPEST = 32
-"""Upper bound on the nodes in a row in which constants that can absorb a factor are searched."""
+"""Upper bound on the chain of nodes in which constants that can absorb a factor are searched."""
 
 
 def _takes_factor(r: Rewriter, v: Value, factor: float, depth: int = _DEEPEST) -> bool:
-    """Whether constants inside `v` can absorb a factor of the whole, within `depth` nodes."""
+    """Whether constants in the computation of `v` can absorb a factor of `v`, within `depth`
+    nodes.
+    """
     array = r.array(v)
     if array is not None:
         with np.errstate(over="ignore"):
@@ -104,7 +110,7 @@ def _takes_factor(r: Rewriter, v: Value, factor: float, depth: int = _DEEPEST) -
 
 
 def _times(r: Rewriter, v: Value, factor: float) -> Value:
-    """`v` times `factor`, which is positive; `_takes_factor` must be true."""
+    """`v` times `factor`, which must be positive and for which `_takes_factor` must hold."""
     array = r.array(v)
     if array is not None:
         return r.constant(_scaled(array, factor))
@@ -129,7 +135,9 @@ def _limit(limit: float | int | None, factor: float) -> float | None:
 
 
 def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value], kept: set[Value]) -> Result:
-    """A quantised number from the signed byte that all readers share, which joins `kept`."""
+    """Rewrites the cast of a quantised number to a cast of the signed byte that all readers share.
+    This byte is added to `kept`.
+    """
     assert isinstance(n.op, Cast)
     (v,), to = n.inputs, n.op.to
     inner = r.producer(v, Cast)
@@ -150,7 +158,7 @@ def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value], kept: set[Value])
 
 
 def _unlimited(r: Rewriter, v: Value, low: int, high: int) -> Value:
-    """`v` without the clip to these limits, which the rounding after it implies."""
+    """`v` without a clip that the later clip to `low` and `high` after rounding makes redundant."""
     while (node := r.producer(v, Relu, Clip)) is not None:
         below, above = (node.op.min, node.op.max) if isinstance(node.op, Clip) else (0, None)
         is_free = below is None or round(below) <= low
@@ -161,7 +169,7 @@ def _unlimited(r: Rewriter, v: Value, low: int, high: int) -> Value:
 
 
 def _plus(r: Rewriter, v: Value, number: int) -> Value:
-    """`v` plus a number, which a constant inside `v` absorbs if there is one."""
+    """`v` plus a number.  If `v` is a sum with a constant, the number is added to this constant."""
     if number == 0:
         return v
     node = r.producer(v, Add)
@@ -172,7 +180,7 @@ def _plus(r: Rewriter, v: Value, number: int) -> Value:
 
 
 def _difference(r: Rewriter, n: Node) -> Result:
-    """A whole number plus a constant, minus another constant."""
+    """Rewrites an integer plus a constant minus another constant: the constants are combined."""
     add, less = r.producer(n.inputs[0], Add), r.splat(n.inputs[1])
     more = None if add is None else r.splat(add.inputs[1])
     if add is None or less is None or more is None or n.outputs[0].dtype is not i32:
@@ -183,7 +191,7 @@ def _difference(r: Rewriter, n: Node) -> Result:
 
 
 def _whole_difference(r: Rewriter, n: Node) -> Result:
-    """A quantised number minus its zero point."""
+    """Rewrites a quantised number minus its zero point."""
     wide, zero = r.producer(n.inputs[0], Cast), r.splat(n.inputs[1])
     if wide is None or zero is None or n.outputs[0].dtype is not i32:
         return None
@@ -194,7 +202,9 @@ def _whole_difference(r: Rewriter, n: Node) -> Result:
 
 
 def _whole_cast(r: Rewriter, n: Node) -> Result:
-    """A quantised number without a zero point, or a cast of one whose zero point was removed."""
+    """Rewrites the cast of a quantised number that has no zero point, or whose zero point was
+    removed.
+    """
     assert isinstance(n.op, Cast)
     (v,), to = n.inputs, n.op.to
     inner = r.producer(v, Cast)
@@ -208,7 +218,9 @@ def _whole_cast(r: Rewriter, n: Node) -> Result:
 
 
 def _quantised(r: Rewriter, v: Value) -> tuple[Value, int, int, int] | None:
-    """The rounded value, the zero point and the limits, if `v` is `round(x) + z` in 8 bits."""
+    """If `v` is `round(x) + z` clipped to 8 bits: the rounded value, z, and the limits of
+    `round(x)`.
+    """
     if not v.dtype.is_int or v.dtype.bits != 8:
         return None
     cast = r.producer(v, Cast)

@@ -1,9 +1,9 @@
 """The engine of the rewriting passes: rules indexed by operator, applied in one walk.
 
-A rule examines a node whose inputs are final, and their producers.  It returns the replacement of
-the node's results, or None.  Rules are also applied to the nodes that rules add.  So one walk
-reaches the fixed point of rules that examine only producers.  Use counts are exact during the walk,
-because a fusion of two nodes pays only if the first one has no other reader.
+A rule examines a node whose inputs are final, and the producers of these.  It returns the
+replacement of the node's results, or None.  Rules are also applied to the nodes that rules add.  So
+one walk reaches the fixed point of rules that examine only producers.  Use counts are exact during
+the walk: some rules that combine two nodes pay only if the first has no other reader.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ Rules: TypeAlias = "Mapping[type[Op], Sequence[Rule]]"
 
 
 class Rewriter:
-    """One walk over `graph`: tries the `rules` for an operator in order, then `general` ones."""
+    """One walk over `graph`.  For each node it tries the `rules` of the operator in order, then
+    `general`.
+    """
 
     def __init__(self, graph: Graph, rules: Rules, general: Sequence[Rule] = ()) -> None:
         self._graph = graph
@@ -49,7 +51,9 @@ class Rewriter:
     # For rules
 
     def producer(self, value: Value, *kinds: type[Op]) -> Node | None:
-        """The node that defines `value`, if its operator is one of `kinds` (empty: any)."""
+        """The node that defines `value`, if its operator is one of `kinds` (none given: any
+        operator); else None.
+        """
         node = self._producer.get(value)
         return node if node is not None and (not kinds or isinstance(node.op, kinds)) else None
 
@@ -59,16 +63,17 @@ class Rewriter:
         return None if constant is None else logical_array(constant)
 
     def data(self, value: Value) -> Data:
-        """The contents of a constant, which are read when they are needed."""
+        """The contents of a constant, which are not read here."""
         return self._constants[value].data
 
     def is_constant(self, value: Value) -> bool:
         return value in self._constants
 
     def splat(self, value: Value) -> Any:
-        """The number that all elements of a constant equal; None if there is none.
+        """The number to which all elements of a constant are equal; None if there is no such
+        number.
 
-        NaNs count as different, and so do 0.0 and -0.0.
+        NaNs count as different from each other, and 0.0 as different from -0.0.
         """
         constant = self._constants.get(value)
         if constant is None or not value.type.is_static or value.type.size == 0:
@@ -87,7 +92,7 @@ class Rewriter:
         return self._uses.get(value, 0) == 1
 
     def constant(self, array: np.ndarray, name: str = "") -> Value:
-        """A new constant; small unnamed ones of equal content are one value."""
+        """A new constant.  Small unnamed constants of equal content share one value."""
         array = np.asarray(array)
         type_ = array_type(array)
         key = (type_, array.tobytes()) if not name and array.nbytes <= SHARED_BYTES else None
@@ -149,7 +154,7 @@ class Rewriter:
         return replacement
 
     def _rewrite(self, node: Node) -> tuple[Value, ...] | None:
-        # Rules describe results and ignore layouts, so nodes with layouts stay unchanged.
+        # Rules don't consider layouts, so nodes with layouts stay unchanged.
         if not node.outputs or any(v.layout is not None for v in (*node.inputs, *node.outputs)):
             return None
         for rule in (*self._rules.get(type(node.op), ()), *self._general):
@@ -159,7 +164,9 @@ class Rewriter:
         return None
 
     def _release(self, node: Node) -> None:
-        """Remove the reads of a removed node, and of the nodes that die with it."""
+        """Subtract the uses of values by a removed node, and by the nodes that become dead with
+        it.
+        """
         dead = [node]
         while dead:
             for v in dead.pop().inputs:

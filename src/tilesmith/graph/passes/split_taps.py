@@ -1,13 +1,13 @@
 """Convolutions whose windows read mostly padding become sums over their taps.
 
-A tap is one position of the kernel.  With a large dilation most taps read the image at few
+A tap is one position of the kernel.  With a large dilation, most taps read the image at few
 positions of the window (Chen et al., "Rethinking Atrous Convolution for Semantic Image
-Segmentation", 2017, section 3.3).  The other products are by zeros:
+Segmentation", 2017, section 3.3), and padding at the others:
 
     conv(x, w)  ->  sum over taps of pad(conv1x1(crop(x), w[tap]))
 
-Crops are negative pads of the small convolutions.  Each result covers only the positions where its
-tap reads the image.
+Crops are negative pads of the 1x1 convolutions.  The result of each covers only the positions at
+which its tap reads the image.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ from tilesmith.ops.slicing import Pad
 from .dce import dce
 
 PASS_CHANNELS = 16
-"""Number of channels whose products take as long as adding one tap's result to the sum."""
+"""Number of channels for which the products of a tap take as long as adding its result to the sum.
+"""
 MOST_WORK_LEFT = 0.7
-"""Upper bound on the fraction of work that remains; splitting makes more and smaller kernels."""
+"""Upper bound on the fraction of work that remains.  It is below 1, since splitting makes more and
+smaller kernels.
+"""
 
 Tap = tuple[int, ...]
 
@@ -38,8 +41,8 @@ Tap = tuple[int, ...]
 def split_taps(graph: Graph) -> Graph:
     """`graph` with dilated convolutions rewritten; the same object if there are none.
 
-    They must be dilated, without strides and groups, have constant weights, and have an element
-    type that is its own accumulator type.
+    These convolutions must be dilated, without strides and groups, with constant weights, and with
+    an element type that is its own accumulator type.
     """
     made: list[Constant] = []
     nodes: list[Node] = []
@@ -73,7 +76,7 @@ def _is_worth_it(node: Node) -> bool:
 
 
 def _taps(node: Node) -> list[Tap]:
-    """The taps that read the image at all."""
+    """The taps that read the image at some position of the window."""
     shape = node.outputs[0].type.static_shape[2:]
     kernel = node.inputs[1].type.static_shape[2:]
     taps = product(*(range(k) for k in kernel))
@@ -81,10 +84,10 @@ def _taps(node: Node) -> list[Tap]:
 
 
 def _margins(node: Node, tap: Tap) -> tuple[list[int], list[int]]:
-    """The number of result positions, along each spatial axis, before and after those at which
+    """Along each spatial axis, the numbers of result positions before and after those at which
     `tap` reads the image.
 
-    Negative: the number of image elements before and after those that it reads.
+    A negative number -n means that the tap skips n image elements there.
     """
     assert isinstance(node.op, Conv)
     win = node.op.window(node.inputs[1].type.static_shape[2:])
@@ -96,7 +99,9 @@ def _margins(node: Node, tap: Tap) -> tuple[list[int], list[int]]:
 
 
 def _result(shape: tuple[int, ...], before: list[int], after: list[int]) -> list[int]:
-    """The shape of the result positions at which a tap with these margins reads the image."""
+    """The shape of the block of result positions at which a tap with these margins reads the
+    image.
+    """
     return [n - max(b, 0) - max(a, 0) for n, b, a in zip(shape, before, after, strict=True)]
 
 

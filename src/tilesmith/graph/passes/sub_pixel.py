@@ -1,21 +1,22 @@
-"""Strided transposed convolutions become plain ones: each phase of the result separately.
+"""Strided transposed convolutions become plain convolutions that compute each phase of the result.
 
 Spreading the input with zeros wastes all but one of stride^n multiplications (n: spatial axes).
 Position `j * stride + r` of the full result needs only the kernel positions that are r modulo the
-stride.  So the phases r are `stride` times as many output channels of a small convolution at stride
-1.  They are then interleaved (Shi et al., "Real-Time Single Image and Video Super-Resolution Using
-an Efficient Sub-Pixel Convolutional Neural Network", 2016) and cropped as the pads say:
+stride.  The positions with the same r are a phase.  All phases are computed by one small
+convolution at stride 1, as `stride` times as many output channels for each axis.  They are then
+interleaved (Shi et al., "Real-Time Single Image and Video Super-Resolution Using an Efficient
+Sub-Pixel Convolutional Neural Network", 2016) and cropped as the pads say:
 
     conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(conv(x, phases(w))))))
 
-In one convolution all phases have as many taps as the largest one, and positions are computed that
-the crop removes.  If that is much work, each phase becomes a separate convolution, with its own
-taps and pads:
+In one convolution, all phases have as many taps as the largest phase, and it computes positions
+that the crop removes.  If that is much more work, each phase becomes a separate convolution with
+its own taps and pads:
 
     conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(concat(conv(x, w[phase]), ...)))))
 
-An axis on which x has a single element is treated in the same way, whatever its stride.  With
-constant weights, `phases(w)` is folded.
+An axis on which x has a single element is treated in the same way, whatever its stride.  If the
+weights are constant, `phases(w)` is folded.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from tilesmith.ops.shape import Reshape, Transpose
 from tilesmith.ops.slicing import Concat, Flip, Pad, Slice
 
 CHANNELS = 16
-"""Output channels are computed in vectors of about this many."""
+"""Assumed length of the vectors in which output channels are computed."""
 APART = 0.95
-"""Upper bound on the relative work of separate phases for which they are separate convolutions:
-these are more and smaller kernels, each of which reads the whole image.
+"""Upper bound on the work of separate phases, relative to one convolution, for which they are used.
+It is below 1, since they are more and smaller kernels, each of which reads the whole image.
 """
 
 
 def sub_pixel(graph: Graph) -> Graph:
-    """`graph` without transposed convolutions that stride or enlarge a single element, except for
-    dilated ones, which are rare.
+    """`graph` without strided transposed convolutions, and without those whose image has a single
+    element along an axis.  Dilated ones stay, since they are rare.
     """
     if not any(isinstance(n.op, ConvTranspose) for n in graph.nodes):
         return graph
@@ -57,8 +58,8 @@ def _phases(r: Rewriter, node: Node) -> Result:
         return None
     n = x.type.rank - 2
     kernel = w.type.static_shape[2:]
-    # Striding does not spread a single element.  With the kernel's extent as stride, each tap is a
-    # phase.
+    # The stride has no effect on a single element.  With the kernel's extent as stride, each tap is
+    # a phase.
     strides = tuple(
         k if d == 1 else s
         for k, d, s in zip(kernel, x.type.static_shape[2:], op.strides or (1,) * n, strict=True)
@@ -76,8 +77,8 @@ def _phases(r: Rewriter, node: Node) -> Result:
     if _apart_is_less(x.type.static_shape[2:], out.static_shape[1] // op.groups, taps, axes):
         y = _apart(r, node, axes, strides)
         return _window(r, y, (0,) * n, out.static_shape[2:])
-    # For a single element, the product is the result with channels last if a phase's channels are
-    # adjacent.  Otherwise the phases are adjacent, as in the rows of planes.
+    # For a single element, the channels of a phase are adjacent: the product is then the result
+    # with channels last.  Otherwise the phases are adjacent, as they are in the rows of the result.
     outside = all(d == 1 for d in x.type.static_shape[2:])
     phases = _phase_weights(r, w, op.groups, strides, taps, outside)
     around = tuple(t - 1 for t in taps)
@@ -88,13 +89,13 @@ def _phases(r: Rewriter, node: Node) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """One phase of the result along one axis.  Each position sums kernel positions that are a
-    stride apart.
+    """One phase of the result along one axis.  Each of its positions sums over kernel positions
+    that are a stride apart.
 
     first: the first kernel position.
     taps: number of kernel positions.
     count: number of result positions.
-    pads: before and after x.
+    pads: padding before and after x.
     """
 
     first: int
@@ -104,9 +105,11 @@ class _Phase:
 
 
 def _phases_of(size: int, kernel: int, stride: int, begin: int, out: int) -> list[_Phase]:
-    """The phases of a result of `out` positions that starts at `begin` of the full one.
+    """The phases of a result with `out` positions that begins at position `begin` of the full
+    result.
 
-    Position `i * stride + q` of it is the sum of `x[i + shift - t] * w[first + t * stride]` over t.
+    Position `i * stride + q` of this result is the sum of `x[i + shift - t] * w[first + t *
+    stride]` over t.
     """
     count = -(-out // stride)
     phases = []
@@ -124,10 +127,10 @@ def _apart_is_less(
     """Whether separate phases are much less work than one convolution.
 
     shape: shape of the image.
-    channels: channels of a phase of a group.
+    channels: number of output channels of one phase and one group.
     """
     if any(not p.taps for phases in axes for p in phases):
-        return False  # a stride larger than the kernel makes phases without taps
+        return False  # a phase without taps: stride exceeds kernel
     together = math.prod((d + t - 1) * t for d, t in zip(shape, taps, strict=True))
     apart = math.prod(sum(p.count * p.taps for p in phases) for phases in axes)
     count = math.prod(len(phases) for phases in axes)
@@ -141,7 +144,9 @@ def _lanes(channels: int) -> int:
 def _apart(
     r: Rewriter, node: Node, axes: Sequence[Sequence[_Phase]], strides: Sequence[int]
 ) -> Value:
-    """The result of `node`, with an excess of under a stride, from one convolution per phase."""
+    """The result of `node`, computed by one convolution per phase.  It has excess positions at its
+    ends, fewer than a stride.
+    """
     op = node.op
     assert isinstance(op, ConvTranspose)
     x, w = node.inputs
@@ -171,9 +176,10 @@ def _phase_weights(
     taps: Sequence[int],
     outside: bool,
 ) -> Value:
-    """w [IC, OC/groups, k...] as [OC * phases, IC/groups, taps...], with the taps mirrored.
+    """`w` of shape [IC, OC/groups, k...] as [OC * phases, IC/groups, taps...], with the taps
+    mirrored.
 
-    outside: whether the phases are outside or inside the channels of a group.
+    outside: True if the axis of phases is outside the axis of a group's channels, False if inside.
     """
     ic, ocg, *kernel = w.type.static_shape
     n = len(kernel)
@@ -195,9 +201,9 @@ def _phase_weights(
 
 
 def _interleave(r: Rewriter, y: Value, groups: int, strides: Sequence[int], outside: bool) -> Value:
-    """y [N, groups * C * phases, d...] as [N, groups * C, d * stride...].
+    """`y` of shape [N, groups * C * phases, d...] as [N, groups * C, d * stride...].
 
-    outside: whether the phases are outside or inside the channels C.
+    outside: True if the axis of phases is outside the axis of channels C, False if inside.
     """
     batch, size, *dims = y.type.static_shape
     n = len(dims)
@@ -212,7 +218,9 @@ def _interleave(r: Rewriter, y: Value, groups: int, strides: Sequence[int], outs
 
 
 def _window(r: Rewriter, full: Value, begins: Sequence[int], extents: Sequence[int]) -> Value:
-    """The part of `full` that starts at `begins` (which may be negative), zeros outside it."""
+    """The part of `full` with these `extents` that begins at `begins`, which may be negative.
+    Elements outside of `full` are 0.
+    """
     have = full.type.static_shape[2:]
     n = len(have)
     before = [max(-b, 0) for b in begins]

@@ -2,9 +2,10 @@
 
     conv(x, w)  ->  winograd_conv(x, G w G')
 
-They must be float32, without strides, dilations and groups, and have constant weights.  The weights
-are transformed when they are first read.  For symbolic image sizes the reads of tiles must be
-proved to be inside; a convolution without such a proof is kept.
+These convolutions must be float32, without strides, dilations and groups, and have constant
+weights.  The weights are transformed when they are first read.  For symbolic image sizes, a proof
+is needed that the reads of tiles are inside the tensors.  Without the proof, the convolution is
+kept.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .dce import dce
 from .localise import own_symbols
 
 Choice = Callable[[Node], int | None]
-"""The tile size for a convolution that can be rewritten, None to keep it."""
+"""Chooses the tile size for a convolution that can be rewritten; None to keep the convolution."""
 
 
 def winograd(graph: Graph, choice: Choice) -> Graph:
@@ -54,7 +55,7 @@ def winograd(graph: Graph, choice: Choice) -> Graph:
 
 
 def has_form(op: Conv, x: Value, w: Value) -> bool:
-    """Whether a convolution of `x` with `w` has the form of a Winograd one."""
+    """Whether a convolution of `x` with `w` has a form that Winograd's algorithm can compute."""
     plain = op.groups == 1 and all(n == 1 for n in (*op.strides, *op.dilations))
     window = same_shape(w.shape[2:], (WINDOW, WINDOW))
     return plain and window and x.dtype == f32 and isinstance(x.shape[1], int)
@@ -68,7 +69,7 @@ def _can_rewrite(graph: Graph, node: Node) -> bool:
 
 
 def _is_proved(op: WinogradConv, *types: TensorType) -> bool:
-    """Whether the reads of all stages are proved to be inside their tensors for all sizes."""
+    """Whether it is proved for all sizes that the reads of all stages are inside their tensors."""
     if all(t.is_static for t in types):
         return True
     own = own_symbols(d for t in types for d in t.shape if isinstance(d, Expr))
