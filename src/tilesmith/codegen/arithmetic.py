@@ -1,7 +1,8 @@
-"""Instruction choice for operations on values, scalar or vector, by element type.
+"""Choice of instructions for operations on scalars and vectors, by element type.
 
-No generated instruction traps: integer division guards against zero and overflow unless the divisor
-is a harmless constant.  `min`/`max` return NaN if an operand is NaN, unlike x86's instructions.
+No generated instruction traps.  Integer division is guarded against zero divisors and overflow,
+unless the divisor is a constant other than 0 and -1.  `min` and `max` return NaN if either operand
+is NaN; x86's instructions do not.
 """
 
 from __future__ import annotations
@@ -34,17 +35,19 @@ _LLVM_FLOAT = {
 }  # fmt: skip
 _LLVM_OVERFLOW = {f"{op}_overflows": f"s{op}" for op in ("add", "sub", "mul")}
 _EXACT = frozenset({"floor", "ceil", "trunc", "round", "abs"})
-"""Functions whose result a narrow float holds exactly if the argument is one."""
+"""Functions that map a 16-bit float to a number that its type represents exactly."""
 
 _LIBM = {i.name: i.libm for i in INTRINSICS.values() if i.libm and i.name not in _LLVM_FLOAT}
-"""C's functions that are called lane by lane where `codegen.math` has no expansion."""
+"""C library functions, called once for each lane, for intrinsics that `codegen.math` does not
+expand.
+"""
 
 
 class Arithmetic:
-    """Writes operations on operands to a builder.
+    """Writer of operations on operands; instructions go to a builder.
 
-    strict: results are the interpreter's, bit by bit (see `emit`).
-    libm: collects the C library functions that are called, as (symbol, type, arguments).
+    strict: whether results must equal the interpreter's bit for bit (see `emit`).
+    libm: set that receives each called C library function, as (symbol, type, number of arguments).
     """
 
     def __init__(
@@ -57,7 +60,9 @@ class Arithmetic:
         self.libm = libm
 
     def round(self, dtype: DType, lanes: int, value: str) -> str:
-        """`value`, rounded to `dtype` if that is a narrow float, as after every operation."""
+        """Round `value` to a 16-bit float `dtype`, as is done after every operation; other types
+        stay.
+        """
         if is_narrow(dtype):
             return narrow_floats.rounded(self.b, self.target, dtype, value, lanes)
         return value
@@ -67,7 +72,7 @@ class Arithmetic:
         return literal(0.0 if dtype.is_float else 0, dtype) if lanes == 1 else "zeroinitializer"
 
     def to_memory(self, dtype: DType, lanes: int, value: str) -> str:
-        """A value in its memory type."""
+        """Convert a value to its memory type."""
         if dtype.is_bool:
             return self.emit(f"zext {vector('i1', lanes)} {value} to {vector('i8', lanes)}")
         if is_narrow(dtype):
@@ -95,7 +100,10 @@ class Arithmetic:
     def binary(
         self, op: str, dtype: DType, lanes: int, a: str, b: str, number: str | None = None
     ) -> str:
-        """An operation, but no division or shift; `number`: the float operand that isn't NaN."""
+        """Any binary operation except divisions and shifts.
+
+        number: for `min` and `max`, the float operand that is known not to be NaN, if one is.
+        """
         type_ = value_type(dtype, lanes)
         if dtype.is_bool:
             name = _BOOL_OPS.get(op)
@@ -117,19 +125,19 @@ class Arithmetic:
             sign = "u" if dtype.kind == "uint" else "s"
             return self.emit(f"call {type_} @llvm.{sign}{op}({type_} {a}, {type_} {b})")
         bools = vector("i1", lanes)
-        if self.strict:  # the first operand wins, whether both are zeros or both are NaN
+        if self.strict:  # the result is the first operand if both are zeros or both are NaN
             order = "ole" if op == "min" else "oge"
             ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
             first = self.emit(f"or {bools} {ordered}, {self.emit(f'fcmp uno {type_} {a}, {a}')}")
             return self.emit(f"select {bools} {first}, {type_} {a}, {type_} {b}")
         if number is not None and number != a:
-            # The operand that is not NaN goes first: the instruction returns a NaN in second place.
+            # `number` goes first: a comparison with NaN is false, which selects the second operand.
             a, b = b, a
         order = "olt" if op == "min" else "ogt"
         if number is not None:
             ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
             return self.emit(f"select {bools} {ordered}, {type_} {a}, {type_} {b}")
-        # `b` first: the instruction tests it for NaN, and a reduction has to wait for `a`
+        # `b` goes first: the first operand is also tested for NaN, and an accumulator `a` is late
         return self.emit(f"call nsz {type_} @llvm.{op}imum({type_} {b}, {type_} {a})")
 
     def compare(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
@@ -145,10 +153,10 @@ class Arithmetic:
         divisor: int | bool | float | None,
         plain: bool,
     ) -> str:
-        """Any of the four divisions.
+        """Any of the four divisions: quotient or remainder, rounded down or towards zero.
 
-        divisor: its value if it is constant.
-        plain: whether no operand is negative.
+        divisor: the value of `b` if it is constant, else None.
+        plain: whether both operands are known not to be negative.
         """
         type_ = value_type(dtype, lanes)
         if dtype.is_float:
@@ -168,7 +176,9 @@ class Arithmetic:
         return self._floor(op, dtype, lanes, a, b)
 
     def _floor(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
-        """Truncating division, corrected by one if the signs of remainder and divisor differ."""
+        """Division rounded down: truncating division, corrected if the signs of remainder and
+        divisor differ.
+        """
         type_, bools = value_type(dtype, lanes), vector("i1", lanes)
         zero = self._const(0, dtype, lanes)
         rest = self.emit(f"srem {type_} {a}, {b}")
@@ -183,8 +193,8 @@ class Arithmetic:
         return self.emit(f"add {type_} {rest}, {missing}")
 
     def _guarded_division(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
-        """Division by any value.  Division by zero gives 0, and by -1 wraps, where the machine
-        would trap.
+        """Division by any value.  Division by zero gives 0.  The smallest integer divided by -1
+        wraps.  The machine's own instruction would trap in both cases.
         """
         type_, bools = value_type(dtype, lanes), vector("i1", lanes)
         zero, one = self._const(0, dtype, lanes), self._const(1, dtype, lanes)
@@ -224,7 +234,11 @@ class Arithmetic:
         return self.emit(f"select {bools} {wrong}, {type_} {more}, {type_} {rest}")
 
     def shift(self, op: str, dtype: DType, lanes: int, a: str, b: str, in_range: bool) -> str:
-        """Shifts by the width or more give the result of an infinitely wide shift."""
+        """A shift.  An amount of at least the width shifts out all bits: the result is 0, or -1 for
+        a right shift of a negative number.
+
+        in_range: whether the amount is known to be less than the width.
+        """
         type_, bools = value_type(dtype, lanes), vector("i1", lanes)
         name = "shl" if op == "shl" else "lshr" if dtype.kind == "uint" else "ashr"
         if in_range:
@@ -267,8 +281,8 @@ class Arithmetic:
     def _to_integer(self, source: DType, to: DType, lanes: int, a: str) -> str:
         """A float converted as `ir.storage.truncated` does.
 
-        `fptosi` gives poison if the integer type can't hold the result.  So such a float is first
-        replaced by the smallest integer, which every float type can represent.
+        `fptosi` gives poison if the integer type can't hold the result.  So a float out of range is
+        first replaced by the smallest integer, which every float type represents exactly.
         """
         type_, bools = value_type(source, lanes), vector("i1", lanes)
         wide = i64 if to.bits == 64 else i32
@@ -355,7 +369,7 @@ class Arithmetic:
         return result
 
     def vector_reduce(self, op: str, dtype: DType, lanes: int, groups: int, a: str) -> str:
-        """Combine each of `groups` runs of adjacent lanes."""
+        """Reduce a vector to `groups` lanes, each from a run of adjacent lanes."""
         if lanes == groups:
             return a
         if lanes % groups:
@@ -412,7 +426,7 @@ class Arithmetic:
         return self.b.shuffle(type_, a, "poison", lanes)
 
     def _pair(self, op: str, dtype: DType, lanes: int, x: str, y: str) -> str:
-        """Combine two vectors.  The result is a vector even if they have one lane."""
+        """Combine two vectors lane by lane.  The result is a vector, even of one lane."""
         if lanes > 1:
             return self.binary(op, dtype, lanes, x, y)
         type_ = f"<1 x {value_type(dtype)}>"

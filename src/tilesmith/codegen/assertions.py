@@ -11,11 +11,13 @@ from tilesmith.ir.intrinsics import BY_ZERO, FROM_FRONT
 from .context import VALUES, Code, address
 
 INDEX = "an index is outside its axis"
-"""The message of `check_index`, whose values are the index, its position and the axis's extent."""
+"""The message of a failed `check_index`.  Its values are the index, its position and the axis's
+extent.
+"""
 
 
 def explained(message: str, values: Sequence[int]) -> str:
-    """The report for users: the message with its values."""
+    """The report for users: the message of a failure, with the recorded values."""
     if message == INDEX:
         index, position, extent = values
         if index == BY_ZERO:
@@ -24,7 +26,7 @@ def explained(message: str, values: Sequence[int]) -> str:
                 "(counted in row-major order)"
             )
         low = -extent
-        if position < 0:  # `checked_place` gives the position; 64-bit arithmetic wraps around
+        if position < 0:  # encoded by `checked_place`; 64-bit arithmetic wraps
             index = ctypes.c_int64(index + FROM_FRONT).value
             low, position = 0, -1 - position
         return (
@@ -36,7 +38,7 @@ def explained(message: str, values: Sequence[int]) -> str:
 
 
 def compared(cond: Expr) -> list[Expr]:
-    """The integers that a condition compares, without constants.  Messages show them."""
+    """The integers that a condition compares, except constants.  Reports show their values."""
     integers: dict[Expr, None] = {}
     connectives = (Binary, Unary)
     for e in reached([cond], lambda e: e.children[::-1] if isinstance(e, connectives) else ()):

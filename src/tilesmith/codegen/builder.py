@@ -1,10 +1,9 @@
-"""The text of one LLVM function: blocks, names, and scopes that place every value as far out as
-possible.
+"""The text of one LLVM function: blocks, names, and scopes, which move values out of loops.
 
 A `ValueScope` is a region of structured control flow (function, loop body, branch, let).  Each loop
-has its own list of lines, which is appended to the parent's when the loop closes. Until then the
-parent's block is open, so a value that does not depend on the loop can be written *before* it. So
-loop-invariant code is never inside a loop, and inner scopes reuse the value.
+has its own list of lines, which is appended to the parent's list when the loop ends.  Until then
+the parent's block is open, so a value that does not depend on the loop can be written *before* the
+loop.  So loop-invariant code is never inside a loop, and inner scopes reuse the value.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .llvm_text import shuffle_mask
 
 
 class Code:
-    """Lines of text and the label of their last block."""
+    """Lines of text, and the label of the last block in them."""
 
     __slots__ = ("label", "lines")
 
@@ -27,11 +26,11 @@ class Code:
 
 
 class ValueScope:
-    """Values known in one region.
+    """The values written in one region of a function.
 
-    values: computed here, for reuse in inner scopes.
-    fleeting: values computed here that are valid until memory changes.
-    surely: True for a loop that runs at least once.
+    values: operands written in this scope, for reuse in it and in inner scopes.
+    fleeting: the same for operands that are valid only until memory changes.
+    surely: whether the scope is a loop that runs at least once.
     """
 
     __slots__ = ("code", "depth", "fleeting", "is_loop", "parent", "surely", "values")
@@ -88,7 +87,10 @@ class Builder:
 
     @contextmanager
     def nested(self, code: Code | None = None, surely: bool = False) -> Iterator[ValueScope]:
-        """A scope inside this one: a loop body if it has its own `code`, else a branch or let."""
+        """Open a scope inside the current one: with `code` a loop body, without a branch or let.
+
+        surely: whether the loop runs at least once.
+        """
         outer = self.scope
         self.scope = ValueScope(outer, code or outer.code, code is not None, surely)
         try:
@@ -109,11 +111,11 @@ class Builder:
     def home(self, level: int, surely: bool = False) -> ValueScope:
         """The outermost scope in which a value may be written.
 
-        The value depends on variables of scopes no deeper than `level`.  Values move out of loops
-        only: outside a branch they might be computed needlessly.
+        The value depends on variables of scopes no deeper than `level`.  It moves out of loops, but
+        not out of a branch alone, where it might be computed needlessly.
 
-        surely: False for a value that may be computed only where it is needed.  Such a value moves
-            out of neither a branch nor a loop that may not run.
+        surely: True for a value that may be computed only where it is needed.  It moves out of
+            neither a branch nor a loop that may not run.
         """
         best = scope = self.scope
         while scope.depth > level and (scope.surely or not surely):
@@ -131,7 +133,7 @@ class Builder:
         return scope
 
     def splat(self, element: str, value: str, lanes: int) -> str:
-        """A scalar (not a literal) in all lanes."""
+        """A vector with a scalar in every lane.  The scalar must not be a literal."""
         one = self.emit(f"insertelement <{lanes} x {element}> poison, {element} {value}, i64 0")
         return self.emit(
             f"shufflevector <{lanes} x {element}> {one}, <{lanes} x {element}> poison, <{lanes} "
@@ -142,13 +144,13 @@ class Builder:
         return self.emit(f"shufflevector {type_} {a}, {type_} {b}, {shuffle_mask(lanes)}")
 
     def alloca(self, stem: str, type_: str, align: int = 64) -> str:
-        """The name of memory on the stack, allocated at the beginning of the function."""
+        """Allocate memory on the stack, at the beginning of the function, and return its name."""
         name = self.name(stem)
         self.allocas.append(f"  {name} = alloca {type_}, align {align}")
         return name
 
     def guarded(self, cond: str, then: Callable[[], None]) -> None:
-        """Run `then` where the scalar `cond` holds."""
+        """Write the code of `then` in a branch that runs if the scalar `cond` holds."""
         yes, join = self.label("then"), self.label("join")
         self.branch(cond, yes, join)
         self.start_block(yes)

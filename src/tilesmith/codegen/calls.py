@@ -1,4 +1,4 @@
-"""Calls of other code, and addresses in tables, as LLVM text."""
+"""LLVM text for calls of other code, and for tables of addresses."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .memory import Memory
 
 
 def call_function(m: Memory, s: nodes.CallFunction) -> str:
-    """The code that a function returns."""
+    """A call of a function; the result is its error code."""
     passed = [_passed(m, e) for e in s.arguments]
     m.module.called[s.function] = ", ".join(t for t, _ in passed)
     return m.emit(f"call i32 @{s.function}({', '.join(f'{t} {v}' for t, v in passed)})")
 
 
 def call_host(m: Memory, s: nodes.CallHost) -> str:
-    """The code that a function of the host returns; its arguments are in an array."""
+    """A call of a host function; the result is its error code.  An array holds the arguments."""
     passed = [_passed(m, e) for e in s.arguments]
     array = m.b.alloca("host", f"[{len(passed)} x ptr]", 8) if passed else "null"
     for i, (type_, value) in enumerate(passed):
@@ -34,7 +34,9 @@ def call_host(m: Memory, s: nodes.CallHost) -> str:
 
 
 def grow(m: Memory, s: nodes.Grow) -> str:
-    """Whether the context has memory for a slot; its address goes to a table."""
+    """Request memory for a slot from the context and store its address in a table.  The result is a
+    bool: whether there was memory.
+    """
     slot, size, keep = (m.value(e) for e in (s.slot, s.bytes, s.keep))
     function, own = _field(m, s.context, "grow"), _field(m, s.context, "memory")
     call = f"call ptr {function}(ptr {own}, i64 {slot}, i64 {size}, i64 {keep})"
@@ -44,34 +46,34 @@ def grow(m: Memory, s: nodes.Grow) -> str:
 
 
 def has(m: Memory, s: nodes.Has) -> str:
-    """Whether a table holds an address."""
+    """A bool: whether an entry of a table holds an address."""
     return m.emit(f"icmp ne ptr {address(m, s.table, s.number)}, null")
 
 
 def point(m: Memory, s: nodes.Point) -> None:
-    """The address of a place goes to a table."""
+    """Store the address of an element in a table."""
     place = m.place(s.place)
     m.b.do(f"store ptr {place}, ptr {_cell(m, s.table, s.number)}")
 
 
 def address(m: Memory, table: Expr, number: int) -> str:
-    """An address from a table."""
+    """Load an address from a table."""
     return m.emit(f"load ptr, ptr {_cell(m, table, number)}")
 
 
 RESULTS: dict[type[Stmt], Callable[[Memory, Any], str]] = {
     nodes.CallFunction: call_function, nodes.CallHost: call_host, nodes.Grow: grow, nodes.Has: has,
 }  # fmt: skip
-"""Writers of the statements that name a result, by class."""
+"""Writers of the statements that bind a variable to a result, by class."""
 
 
 def _passed(m: Memory, e: Expr) -> tuple[str, str]:
-    """Type and value of an argument: the address of a place, or a number."""
+    """Type and operand of an argument: the address of an element, or a number."""
     return ("ptr", m.place(e)) if isinstance(e, Load) else (value_type(e.dtype), m.value(e))
 
 
 def _cell(m: Memory, table: Expr, number: int) -> str:
-    """The place of an address in a table."""
+    """A pointer to an entry of a table."""
     start = m.place(table)
     return m.emit(f"getelementptr ptr, ptr {start}, i64 {number}") if number else start
 

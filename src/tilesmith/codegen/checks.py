@@ -29,12 +29,15 @@ class Checks:
         self.stop = stop
 
     def index(self, e: ir.Call, mask: Mask | None) -> str:
-        """A comparison, and a branch to a report that valid programs never take."""
+        """Check an index, and count a negative one from the end.  A branch, which valid programs
+        never take, reports a bad index; 0 replaces it.
+        """
         index, extent, position = e.args
         lanes, type_ = e.lanes, value_type(e.type, e.lanes)
         value, limit = self.value(index, mask), self.value(extent)
         zero, one = (literal(n, e.type, lanes) for n in (0, 1))
-        # In range if neither `above` nor `below` is negative: one test of both signs.
+        # The index is in range if neither `above` nor `below` is negative.  One test covers both
+        # signs.
         above = self.emit(f"add {type_} {value}, {limit}")
         last = self.emit(f"sub {type_} {limit}, {one}")
         below = self.emit(f"sub {type_} {last}, {value}")
@@ -71,7 +74,9 @@ class Checks:
         self.b.do(f"call void @{self.module.symbol}.fail({head}, {', '.join(args)})")
 
     def assertion(self, s: Assert) -> None:
-        """A branch out of the function where a condition does not hold."""
+        """Write a branch that records a failure and leaves the function if a condition does not
+        hold.
+        """
         integers = compared(s.cond)[:VALUES]
         values = [self.value(e) for e in integers]
         fine, fail = self.b.label("ok"), self.b.label("fail")

@@ -21,7 +21,7 @@ VALUES = 4
 FieldType: TypeAlias = Literal["u32", "i32", "i64", "ptr"]
 
 SIZES: dict[FieldType, int] = {"u32": 4, "i32": 4, "i64": 8, "ptr": 8}
-"""Bytes of each type, which are also its alignment."""
+"""The size of each type in bytes, which is also its alignment."""
 
 
 class Code(IntEnum):
@@ -59,7 +59,7 @@ class Field:
 
 
 def _laid_out(*declared: tuple[FieldType, str]) -> tuple[Field, ...]:
-    """The fields, each at its natural alignment; `name[n]` is an array."""
+    """Lay out the declared fields, each at its natural alignment.  `name[n]` declares an array."""
     fields: list[Field] = []
     end = 0
     for type_, text in declared:

@@ -6,8 +6,8 @@
 
 It returns 0, or the code of the failure that it recorded in the context.  `workspace` is 64-byte
 aligned.  `runtime/csrc/tilesmith.h` declares the context.  Buffers need only the alignment of their
-elements.  A buffer that is written must not overlap another one.  Only `shared` buffers may be the
-same memory.  Parallel loops inside a parallel loop run serially.
+elements.  A buffer that is written must not overlap another one, except that `shared` buffers may
+be the same memory.  Parallel loops inside a parallel loop run serially.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def emit(
     """LLVM text of `func` (stage "final", mathematics expanded) for `target`.
 
     shared: numbers of the buffer parameters that may share memory with one another.  Each element
-        of such memory is read before it is written.
-    strict: products and sums are not contracted, and all results equal the interpreter's, including
-        signs of zeros.
+        of shared memory is read before it is written.
+    strict: whether all results equal the interpreter's, including signs of zeros.  Products and
+        sums are then not contracted.
 
     Raises InternalError for forms that an earlier pass should have removed.
     """
@@ -65,11 +65,11 @@ def emit(
 
 
 def emit_bare(func: Func, target: Target) -> str:
-    """LLVM text of a function without workspace and context, `i32 @name(ptr buffers..., i64
-    scalars...)`.
+    """LLVM text of a function that has no workspace and context parameters: `i32 @name(ptr
+    buffers..., i64 scalars...)`.
 
-    Raises InternalError if it needs a workspace or a context: for memory from the heap, for threads
-    or for assertions.
+    Raises InternalError if `func` needs a workspace or a context, because it has heap memory,
+    threads or assertions.
     """
     module = module_of(func, target, func.name)
     top = _body(func, module, frozenset())
@@ -81,10 +81,10 @@ def emit_bare(func: Func, target: Target) -> str:
 
 
 def _definitions(func: Func, module: Module, large: frozenset[Buffer]) -> list[str]:
-    """The function of the kernel.
+    """The text of the kernel's function, as a list of definitions.
 
-    If it streams to the buffers `large`, it has two versions.  The streaming version runs if all of
-    these buffers start at a cache line.
+    With streaming stores to the buffers `large` there are two versions of the code.  The streaming
+    version runs if all of these buffers start at a cache line.
     """
     symbol = module.symbol
     first = _body(func, module, large)
@@ -131,7 +131,7 @@ def _body(func: Func, module: Module, large: frozenset[Buffer]) -> Statements:
 
 
 def parameters(func: Func, module: Module) -> list[tuple[str, str]]:
-    """Type with attributes, and name, of each parameter."""
+    """The type (with its attributes) and the name of each parameter."""
     params: list[tuple[str, str]] = []
     for i, buffer in enumerate(func.buffers):
         name = "%" + (re.sub(r"[^A-Za-z0-9_]", "_", buffer.name) or "p") + f".{i}"
@@ -168,7 +168,7 @@ def declarations(module: Module) -> list[str]:
 
 def _attributes(target: Target) -> str:
     words = ["nounwind", f'"tune-cpu"="{target.cpu}"']
-    # otherwise LLVM may prefer narrower registers than the chosen vectors
+    # without this attribute LLVM may use registers narrower than the chosen vectors
     if target.vector_bits >= 256:
         words += [
             f'"prefer-vector-width"="{target.vector_bits}"',

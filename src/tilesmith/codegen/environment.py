@@ -23,9 +23,9 @@ from .module import Module
 class Capture:
     """A value captured from the enclosing function.
 
-    type: LLVM's type, followed by attributes if it has any.
-    outside: its name in the enclosing function.
-    inside: its name in this function.
+    type: the value's LLVM type, followed by attributes if it has any.
+    outside: the value's name in the enclosing function.
+    inside: the value's name in this function.
     """
 
     type: str
@@ -36,8 +36,8 @@ class Capture:
 class Environment:
     """The operands of variables and the pointers of buffers.
 
-    outside: the environment of the function around this one; None in a kernel.
-    depths: depths of the scopes that bind variables.
+    outside: the environment of the enclosing function; None in a kernel.
+    depths: for each variable, the depth of the scope that binds it.
     nonnegative: variables that are certainly not negative.
     """
 
@@ -82,7 +82,7 @@ class Environment:
         return self.pointers[buffer]
 
     def capture(self, type_: str, outside: str) -> str:
-        """The name in this function of a value of the enclosing function."""
+        """Capture a value of the enclosing function and return its name in this function."""
         name = f"%c{len(self.captures)}"
         self.captures.append(Capture(type_, outside, name))
         return name
@@ -94,8 +94,8 @@ class Environment:
         return self._context
 
     def field(self, name: str) -> str:
-        """A field of the context, in the kernel itself.  It is loaded in the prologue, since the
-        first use may be in a branch.
+        """The value of a field of the context, in a kernel, not in a parallel loop.  The field is
+        loaded in the prologue, since its first use may be in a branch.
         """
         if name not in self._fields:
             type_ = "ptr" if BY_NAME[name].type == "ptr" else BY_NAME[name].type.replace("u", "i")
@@ -111,7 +111,9 @@ class Environment:
         return max([depths.get(s, 0) for s in ir.symbols(e)], default=0)
 
     def is_nonnegative(self, e: Expr) -> bool:
-        """True if the integer `e` is certainly not negative (a cheap, partial answer)."""
+        """True if the integer `e` is certainly not negative.  The test is cheap; False means
+        unknown.
+        """
         if isinstance(e, Var) and e not in self.vars and self.outside is not None:
             return self.outside.is_nonnegative(e)
         sign = self._signs.get(e)

@@ -1,4 +1,4 @@
-"""The differences between a target's code and a CPU's, as a value."""
+"""The ways in which a target's code differs from a CPU's, as a value."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ from .tensor_code import Value
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The differences between a target's code and a CPU's.  The defaults describe a CPU.
+    """The ways in which a target's code differs from a CPU's.  The defaults describe a CPU.
 
-    statements: writers of statements by class, which take the function's `Statements` and the
-        statement.  A writer passes statements that it doesn't handle to `Statements.plain`.
-    has_threads: whether threads share parallel loops; otherwise these are serial.
+    statements: writers of statements, by class.  Each is called with the function's `Statements`
+        and the statement.  A writer passes a statement that it doesn't handle to
+        `Statements.plain`.
+    has_threads: whether threads share the iterations of parallel loops; if not, these loops are
+        serial.
     stop: the instruction that leaves the kernel after a failed assertion.
-    vector_align: alignment in bytes of a vector in memory, given the bytes of an element and lanes.
-    thread_number: writes the number (i64) of this thread among the threads that run an intrinsic's
-        call together; None if one thread runs each call.
-    element: writes the read of an element that this thread holds in registers; None for a buffer in
-        memory.
-    part: writes the read of this thread's part of an intrinsic's operand; None likewise.
-    check_operand: raises ScheduleError for an operand in memory that the threads can't load.
+    vector_align: alignment in bytes of a vector in memory, given bytes per element and lanes.
+    thread_number: writer of the number (i64) of this thread among the threads that run an
+        intrinsic's call together; None if a single thread runs each call.
+    element: writer of the read of an element that this thread holds in registers.  It returns None
+        for a buffer in memory.
+    part: writer of the read of this thread's part of an intrinsic's operand.  It returns None for
+        an operand in memory.
+    check_operand: function that raises ScheduleError for an operand in memory that the threads
+        can't load.
     """
 
     statements: Mapping[type[Stmt], Callable[[Any, Any], None]] = field(default_factory=dict)

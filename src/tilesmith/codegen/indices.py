@@ -1,4 +1,4 @@
-"""Forms of indices: flat, sums of terms, constant, and along columns."""
+"""Recognition of forms of indices: flat, sums of terms, constant, and along a column."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tilesmith.support.errors import InternalError
 
 
 def flat_index(indices: tuple[Expr, ...]) -> Expr:
-    """The single index of a flat access; a 0-d buffer has its element at 0."""
+    """The single index of a flat access; 0 for a 0-d buffer."""
     if len(indices) > 1:
         raise InternalError(
             f"code generation needs flat buffers, found an access with {len(indices)} indices"
@@ -18,7 +18,7 @@ def flat_index(indices: tuple[Expr, ...]) -> Expr:
 
 
 def terms_of(index: Expr) -> tuple[list[tuple[Expr, int]], int]:
-    """The terms of a sum, each with its constant factor, and the sum of its constants."""
+    """The terms of a sum, each with its constant factor, and the sum of the constant terms."""
     terms: list[tuple[Expr, int]] = []
     constant = 0
     stack: list[tuple[Expr, int]] = [(index, 1)]
@@ -43,7 +43,9 @@ def terms_of(index: Expr) -> tuple[list[tuple[Expr, int]], int]:
 
 
 def constant_access(index: Expr, lanes: int) -> tuple[int, int] | None:
-    """(first element, lanes) of an access at a constant index or unit ramp."""
+    """(first element, lanes) of an access at a constant index or a constant ramp of stride 1, else
+    None.
+    """
     if isinstance(index, Ramp):
         unit = isinstance(index.stride, Const) and index.stride.value == 1
         return (int(index.base.value), lanes) if unit and isinstance(index.base, Const) else None
@@ -51,9 +53,10 @@ def constant_access(index: Expr, lanes: int) -> tuple[int, int] | None:
 
 
 def column_access(index: Expr, lanes: int) -> tuple[int, tuple[tuple[int, int], ...]] | None:
-    """An access with constant start and constant stride s > 1, as one column of rows of s elements.
+    """An access with constant start and constant stride s > 1, as one column of a matrix whose rows
+    have s elements.
 
-    Returns the column's number, and each row as (first element, s).
+    Returns the column's number, and each row as (first element, s); None for other accesses.
     """
     if not isinstance(index, Ramp) or not isinstance(index.base, Const):
         return None

@@ -1,7 +1,8 @@
-"""Loops that must keep a unit of the CPU awake, as some tensor intrinsics require.
+"""Loops that must keep a unit of the CPU from sleeping, as some tensor intrinsics require.
 
-Such an intrinsic declares after how much work the unit needs the code again.  If the iterations of
-a loop together do more work, the code runs after every few iterations, as rarely as allowed.
+Such an intrinsic declares keep-alive code, and the most work that may pass between two runs of this
+code.  A loop whose iterations together do more work runs the code every n iterations, with the
+largest power of two n that is allowed.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from tilesmith.loop.nodes import Stmt
 from tilesmith.loop.visit import children
 
 Breaks = dict[nodes.For, tuple[int, TensorIntrinsic]]
-"""The loops that need keep-alive code: iterations between uses, a power of two; the intrinsic."""
+"""For each loop that needs keep-alive code: the iterations between two runs of the code, a power of
+two, and the intrinsic.
+"""
 
 
 def breaks(s: Stmt, model: CpuModel) -> Breaks:
-    """The loops in `s`, including `s` itself, that must keep a unit awake."""
+    """The loops in `s`, including `s` itself, that must run keep-alive code."""
     loops: Breaks = {}
     _stretch(s, model, loops)
     return loops
 
 
 def _stretch(s: Stmt, model: CpuModel, found: Breaks) -> tuple[float, TensorIntrinsic | None]:
-    """The work at the end of `s` after the last keep-alive code, and the intrinsic that needs the
-    code. The work is a fraction of the amount that is allowed without the code.
+    """The work in `s` after its last keep-alive code, and the intrinsic that needs the code.  The
+    work is a fraction of the amount that is allowed without the code.
     """
     if isinstance(s, nodes.Store):
         return _of_call(s.value, model)
@@ -48,7 +51,7 @@ def _stretch(s: Stmt, model: CpuModel, found: Breaks) -> tuple[float, TensorIntr
 
 
 def _parts(stmt: Stmt) -> list[Stmt]:
-    """The stores and outermost loops in `stmt`."""
+    """The outermost loops in `stmt`, and the stores outside of loops."""
     parts: list[Stmt] = []
     waiting = [stmt]
     while waiting:

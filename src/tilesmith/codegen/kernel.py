@@ -1,6 +1,6 @@
-"""Kernels as data: the job for the compiler, the text of a writer, and the object code.
+"""Kernels as data: the compiler's job, the generated text, and the object code.
 
-Job and code have a form in bytes, for other processes and the cache on disk.
+Jobs and object code convert to bytes, for other processes and the cache on disk.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tilesmith.te.knobs import Value, values_from_json
 class LaunchCall:
     """One launch of a kernel for a device.
 
-    symbol: the launch's name.
-    blocks: number of blocks along x, y and z; expressions of the kernel's scalar parameters.
-    threads: number of threads of a block along x, y and z.
-    stops: whether a failed assertion in it must prevent later launches.
+    symbol: name of the launch's function.
+    blocks: numbers of blocks along x, y and z, as expressions of the kernel's scalar parameters.
+    threads: numbers of threads of a block along x, y and z.
+    stops: whether an assertion that fails in this launch must prevent later launches.
     """
 
     symbol: str
@@ -42,14 +42,14 @@ class LaunchCall:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """A kernel for a device, without the headers and helpers that the kernels of a text share.
+    """A kernel for a device, without the headers and helpers that all kernels in one text share.
 
     symbol: its name.
     text: the definitions of the launches.
-    helpers: names of the helpers that they call.
+    helpers: names of the helpers that the launches call.
     workspace_bytes: bytes of memory at the workspace argument.
     messages: texts of the assertions, in order.
-    launches: its launches, in order.
+    launches: the launches, in order.
     has_doubles: whether it computes with doubles.
     is_strict: whether products are rounded before they are added.
     """
@@ -66,15 +66,16 @@ class DeviceKernel:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function as text, with the facts that its caller needs.
+    """The text of a kernel's function, with the facts that its caller needs.
 
     symbol: its name.
     text: the module for a compiler: LLVM's language, C or OpenCL C.
-    workspace_bytes_shared: bytes of memory at the workspace argument, a multiple of 64; may depend
-        on the kernel's scalar parameters.
-    workspace_bytes_per_thread: bytes of scratch memory of each thread; may depend on them too.
+    workspace_bytes_shared: bytes of memory at the workspace argument, a multiple of 64.  The number
+        may depend on the kernel's scalar parameters.
+    workspace_bytes_per_thread: bytes of scratch memory of each thread.  The number may depend on
+        the kernel's scalar parameters.
     messages: texts of the assertions, in order.
-    parts: the launches on a device.
+    parts: the launches of a kernel for a device; None for a CPU.
     """
 
     symbol: str
@@ -95,7 +96,7 @@ class KernelCode:
     workspace_per_thread: bytes of scratch memory per thread.
     messages: texts of its assertions.
     info: descriptions for users.
-    symbols: the symbols of the fused body, in its order; the workspaces may depend on them.
+    symbols: the size symbols of the fused body, in its order.  The workspaces may depend on them.
     scalars: for each scalar parameter of the kernel, the index of its symbol.
     """
 
@@ -141,8 +142,8 @@ class KernelJob:
     text: text of the fused group, or of the loop nest.
     options: options of the compilation.
     target: the machine.
-    decisions: the decisions of its schedule, if they are not the analytic ones.
-    nest: whether `text` is a loop nest.
+    decisions: the schedule's decisions, if they are not those of the analytic rules.
+    nest: whether `text` is a loop nest, not a fused group.
     cache_dir: the kernel cache, which is read first and keeps the result.
     """
 
@@ -171,13 +172,13 @@ class KernelJob:
 
 
 def with_head(head: Any, body: bytes) -> bytes:
-    """Bytes with JSON values before them."""
+    """Prepend JSON values to bytes."""
     encoded = json.dumps(head).encode()
     return len(encoded).to_bytes(4, "little") + encoded + body
 
 
 def without_head(blob: bytes) -> tuple[Any, bytes]:
-    """The JSON values before the bytes, and the bytes."""
+    """The two arguments of `with_head`, from its result."""
     end = 4 + int.from_bytes(blob[:4], "little")
     return json.loads(blob[4:end]), blob[end:]
 

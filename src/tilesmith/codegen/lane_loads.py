@@ -1,6 +1,6 @@
-"""Loads of elements at known distances: whole vectors that cover these elements.
+"""Vector loads of elements at known distances, as loads of contiguous vectors that cover them.
 
-A load may also read elements that adjacent unrolled loads read.  So vectors start at multiples of
+The vectors may include elements that adjacent unrolled loads read.  So they start at multiples of
 their width where possible.  Then adjacent loads share vectors, and no vector crosses a cache line
 needlessly.
 """
@@ -17,14 +17,14 @@ from tilesmith.ir.lane_offsets import lane_offsets
 from tilesmith.loop.nodes import Buffer, Store
 
 Place = tuple[Buffer, Expr]
-"""A buffer and the variable part of an index into it."""
+"""A buffer, and an index into the buffer without its constant term."""
 
 Reach = dict[Place, tuple[int, int]]
-"""The first and the last element that is certainly read, by place."""
+"""For each place, the first and the last element that are certainly read, relative to it."""
 
 
 def place(buffer: Buffer, index: Expr) -> tuple[Place, tuple[int, ...]] | None:
-    """The start of a vector access, and each lane's distance from it."""
+    """The place of a vector access, and the distance of each lane from it; None if not known."""
     lanes = lane_offsets(index)
     if lanes is None:
         return None
@@ -34,8 +34,8 @@ def place(buffer: Buffer, index: Expr) -> tuple[Place, tuple[int, ...]] | None:
 
 
 def reach(stores: Iterable[Store]) -> Reach:
-    """The range of elements that consecutive stores certainly read in vectors, whatever the
-    masks.
+    """The range of elements that consecutive stores read in vector loads, for any value of masks
+    that are not known.
     """
     ranges: Reach = {}
     for s in stores:
@@ -72,7 +72,7 @@ def _unconditional(root: Expr) -> Iterator[ir.Load]:
 
 
 def known_lanes(mask: Expr | None) -> tuple[bool, ...] | None:
-    """For each lane whether a mask holds there; None if that is not known."""
+    """For each lane, whether a mask holds; None if this is not known at compile time."""
     if isinstance(mask, ir.Binary) and mask.op == "and":
         a, b = known_lanes(mask.a), known_lanes(mask.b)
         return None if a is None or b is None else tuple(x and y for x, y in zip(a, b, strict=True))
@@ -99,7 +99,7 @@ _HOLDS = {
 
 
 def cover(offsets: Sequence[int], low: int, high: int, lanes: int) -> tuple[int, list[int]]:
-    """`(width, starts)` of vectors within `low..high` that contain all `offsets`."""
+    """`(width, starts)` of contiguous vectors within `low..high` that contain all `offsets`."""
     width = 1 << (min(lanes, high - low + 1).bit_length() - 1)
     starts: list[int] = []
     for o in sorted(set(offsets)):

@@ -1,4 +1,4 @@
-"""The named levels of processors, with the instructions that code may use.
+"""The named processor levels (sets of instructions that code may use).
 
 Sources: the levels of the x86-64 psABI; the Arm architecture reference manuals; the RISC-V
 specifications.  Names of features are LLVM's.
@@ -13,15 +13,15 @@ from tilesmith.ir.target import CpuModel
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A kind of processor.
+    """A processor level.
 
     triple: LLVM's name of architecture and system.
     cpu: LLVM's name of the processor for whose timing code is scheduled.
     features: the instructions that code may use.
     vector_bits: width of a vector register.
     vector_registers: number of vector registers.
-    more: features that a name may add, as in `x86-64-v4+avx512bf16`.
-    vector_ports: vector instructions that start in one cycle.
+    more: features that the name of a target may add to this level, as in `x86-64-v4+avx512bf16`.
+    vector_ports: number of vector instructions that can start in one cycle.
     """
 
     triple: str
@@ -77,7 +77,9 @@ LEVELS: dict[str, Level] = {
         128, 16, vector_ports=2,
     ),
 }  # fmt: skip
-"""The levels by name.  RISC-V without vectors counts its floating-point registers as f64."""
+"""The levels by name.  RISC-V without vectors has its floating-point registers, as vectors of one
+f64.
+"""
 
 EXTENSIONS = {"sse": "x86-64", "sse4": "x86-64-v2", "avx2": "x86-64-v3", "avx512": "x86-64-v4"}
 """Names of instruction sets that denote levels."""
@@ -86,13 +88,15 @@ SYSTEMS = {
     "windows": {"x86_64": "x86_64-pc-windows-gnu"},
     "macos": {"aarch64": "aarch64-apple-macosx11.0.0", "x86_64": "x86_64-apple-macosx11.0.0"},
 }
-"""LLVM's triples by architecture, for other systems than Linux: `x86-64-v3-windows`."""
+"""LLVM's triples by operating system and architecture, for targets such as `x86-64-v3-windows`.
+Linux is the default.
+"""
 
 ABIS = {"riscv64": "lp64d"}
 """The calling convention of architectures for which LLVM's default differs from Linux's."""
 
 BASE_CPUS = {"x86_64": "x86-64", "riscv64": "generic-rv64"}
-"""The CPU whose features are LLVM's starting point, by architecture; elsewhere "generic"."""
+"""The CPU that LLVM is given as a baseline, by architecture; "generic" for other architectures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class Controller:
 
     triple: LLVM's name of the architecture.
     registers: general registers available to a loop.
-    features: LLVM's names of instructions that code may use where the C compiler has them.
+    features: LLVM's names of instructions that the C text may use, if the C compiler supports them.
     """
 
     triple: str
@@ -115,4 +119,6 @@ CONTROLLERS = {
     "cortex-m7": Controller("thumbv7em-none-eabi", 13, frozenset({"dsp"})),
     "riscv32": Controller("riscv32-unknown-elf", 24),
 }
-"""The controllers by name.  Arm's procedure call standard; the RISC-V calling convention."""
+"""The controllers by name.  Sources of the register counts: Arm's procedure call standard, and the
+RISC-V calling convention.
+"""

@@ -1,4 +1,4 @@
-"""LLVM text to object code, and objects to callable addresses, through llvmlite.
+"""Compilation of LLVM text to object code, and linking of objects in memory, by llvmlite.
 
 Objects are position-independent and need nothing but the C library.  So the same bytes serve the
 in-memory linker, saved executables and exported libraries.  llvmlite holds one lock around every
@@ -25,8 +25,8 @@ from .targets import base_cpu
 
 _library_numbers = itertools.count()
 
-# llvmlite holds this lock while LLVM works.  If a later version has no such lock, a fork does not
-# wait.
+# llvmlite holds this lock while LLVM works, and a fork of the process waits for it.  With a version
+# of llvmlite that has no such lock, a fork does not wait.
 if (_working := getattr(llvm.ffi.lib, "_lock", None)) is not None:
     wait_in_forks(1, _working.__enter__, partial(_working.__exit__, None, None, None))
 
@@ -39,7 +39,7 @@ def _initialize() -> None:
 
 @lru_cache(maxsize=16)
 def _machine(target: Target, opt: int) -> llvm.TargetMachine:
-    """A target machine for emitting objects (never given to an engine, which would own it)."""
+    """A target machine for emitting objects.  It is cached, so no engine may get it and free it."""
     _initialize()
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=base_cpu(target),
@@ -54,11 +54,11 @@ def _machine(target: Target, opt: int) -> llvm.TargetMachine:
 def _pipeline(
     machine: llvm.TargetMachine, opt: int
 ) -> tuple[llvm.PassBuilder, llvm.FunctionPassManager]:
-    """The passes over each function.
+    """The passes that run over each function.
 
-    Kernels arrive with their loops transformed as scheduled and invariants hoisted.  It is enough
-    to put values into registers and fold instructions.  LLVM's own pipeline was measured: it takes
-    four times as long, and its code is as fast.
+    A kernel's loops are already transformed by its schedule, and its invariants are hoisted.  So
+    passes that put values into registers and fold instructions are enough.  LLVM's own pipeline was
+    measured: it takes four times as long, and the code is not faster.
     """
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = False
@@ -77,7 +77,7 @@ def _optimized(
     llvm_text: str, target: Target, opt: int
 ) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
     machine = _machine(target, opt)
-    # a context of its own, so that names and types of kernels never accumulate
+    # a new context for each module, so that names and types of kernels do not accumulate
     context = llvm.create_context()
     try:
         module = llvm.parse_assembly(llvm_text, context)
@@ -126,11 +126,11 @@ def _around(text: str, message: str) -> str:
 
 
 class Library:
-    """Objects linked into this process; code stays mapped as long as the library lives.
+    """Objects that are linked into this process.  Their code stays mapped while the library exists.
 
     symbols: the functions to look up.
-    imports: addresses of functions that the objects call, by name; those of the C library are found
-        automatically.
+    imports: addresses of functions that the objects call, by name.  Functions of the C library are
+        found without an entry.
 
     Raises ModelError if a symbol is missing.
     """
@@ -157,7 +157,7 @@ class Library:
             raise ModelError(f"the object code does not link: {e}") from e
 
     def address(self, symbol: str) -> int:
-        """Address of an exported function.  Raises KeyError for others."""
+        """The address of one of `symbols`.  Raises KeyError for other names."""
         return self._tracker[symbol]
 
 
@@ -165,10 +165,10 @@ class Library:
 def _jit() -> llvm.LLJIT:
     """The process's linker.  The target machine given to it only determines the platform.
 
-    LLVM's older linker maps each section separately.  Code addresses constants by 32-bit offsets.
-    In a process that has mapped more than 2 GiB, the constants may be too far away, and the code
-    reads wrong memory.  The newer linker maps all sections of a library in one piece.  On Windows
-    it is incomplete.
+    Code addresses constants by 32-bit offsets.  LLVM's older linker maps each section separately.
+    In a process that has mapped more than 2 GiB, the constants may then be too far away, and the
+    code reads wrong memory.  The newer linker maps all sections of a library in one piece, so it is
+    used, except on Windows, where it is incomplete.
     """
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         opt=0, reloc="pic", codemodel="small"

@@ -19,13 +19,13 @@ _VALUE = _CODES | {"bool": "i1", "f16": "float", "bf16": "float", "f32": "float"
 _MEMORY = _CODES | {"bool": "i8", "f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
 
 NONTEMPORAL = "!nontemporal !0"
-"""Metadata of a streaming store; `NONTEMPORAL_NODE` defines `!0`."""
+"""Metadata that marks a streaming store.  `NONTEMPORAL_NODE` defines `!0`."""
 
 NONTEMPORAL_NODE = "!0 = !{i32 1}"
 
 
 def vector(element: str, lanes: int) -> str:
-    """The LLVM vector type; for one lane, `element` itself."""
+    """The LLVM type of a vector; for one lane, `element` itself."""
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
@@ -48,7 +48,7 @@ def is_narrow(dtype: DType) -> bool:
 
 @lru_cache(maxsize=4096)
 def _literal(dtype: DType, bits: bytes) -> str:
-    # LLVM spells float and double alike, as the bits of a double
+    # LLVM's literals of float and double are both the bits of a double
     return f"0x{struct.unpack('<Q', bits)[0]:016X}"
 
 
@@ -66,7 +66,7 @@ def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> str:
 
 
 def splat(element: str, text: str, lanes: int) -> str:
-    """A constant vector."""
+    """A constant vector with the literal `text` in every lane."""
     return f"splat ({element} {text})"
 
 
@@ -78,6 +78,8 @@ def lane_numbers(element: str, lanes: int, stride: int = 1) -> str:
 
 @lru_cache(maxsize=256)
 def shuffle_mask(lanes: tuple[int, ...]) -> str:
-    """The last operand of a shufflevector that picks `lanes`; -1 stands for any."""
+    """The last operand of a shufflevector: the numbers of the lanes to pick. -1 stands for any
+    lane.
+    """
     picks = ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in lanes)
     return f"<{len(lanes)} x i32> <{picks}>"

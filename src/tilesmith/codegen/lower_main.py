@@ -2,9 +2,10 @@
 
     def tilesmith_main(context: u8[0]) -> context:
 
-It checks that the context fits (`runtime/csrc/tilesmith.h`), runs the steps and returns the code of
-the first failure, which is recorded in the context.  If only a run knows some sizes, it first
-computes them (`codegen.sizes`), those that depend on data as soon as these are there.
+It checks the version and the size of the context (`runtime/csrc/tilesmith.h`) and runs the steps.
+It returns the code of the first failure, which is recorded in the context, or 0.  Sizes that only a
+run knows are computed first (`codegen.sizes`).  Sizes that depend on data are computed as soon as
+the data exist.
 """
 
 from __future__ import annotations
@@ -47,16 +48,17 @@ def lower_main(
 ) -> Func:
     """The main function for `steps`.
 
-    times: number of the output, two i64 for each call, to which its nanoseconds by the C library's
-        clock number `clock` and the number of its runs are added; None for no times.
+    times: number of the output for times, two i64 for each kernel call.  Each run of the call adds
+        its nanoseconds to the first and 1 to the second.  None: no times.
+    clock: number of the C library's clock that measures these times.
     arena_bytes: bytes of the arena that the steps need.
     scratch_bytes: bytes of scratch memory that each thread needs.
-    sizes: number of values that `codegen.sizes` computes; the first are then the bytes needed of
-        the arena and of scratch memory.  0 if all sizes are numbers.
+    sizes: number of values that `codegen.sizes` computes; 0 if all sizes are numbers.  The first
+        two values replace `arena_bytes` and `scratch_bytes`.
     """
     lowering = Steps.of(steps, sizes, None if times is None else (times, clock))
     measured = list(measurements_of(steps))
-    known = min((m.first for m in measured), default=-1)  # extents of the inputs
+    known = min((m.first for m in measured), default=-1)  # number of extents known from the inputs
     needed: dict[str, Expr] = {
         "arena_bytes": const(arena_bytes), "scratch_bytes": const(scratch_bytes)
     }  # fmt: skip
@@ -82,7 +84,7 @@ def lower_main(
 
 
 def _version() -> Stmt:
-    """Return unless the context is of this version, and long enough."""
+    """Return if the context has another version or is too short."""
     head = Buffer("version", u32, (2,), "heap")
     other = Compare("ne", head[const(0)], const(ABI, u32))
     short = Compare("lt", head[const(1)], const(SIZE, u32))
@@ -91,12 +93,12 @@ def _version() -> Stmt:
 
 
 def _unless_there(name: str, failed: Stmt) -> Stmt:
-    """Fail unless a field of the context holds an address."""
+    """Run `failed` if a field of the context holds no address."""
     return unless_there(failed, Has, field(name), 0)
 
 
 def _sized(lowering: Steps) -> Stmt:
-    """The call that computes the sizes; it returns from the function if they are refused."""
+    """The call that computes the sizes.  If the sizes are refused, the main function returns."""
     extents = Buffer("extents", u8, (0,), "heap")
     places = extents[const(0)], lowering.values[const(0)]
 
@@ -108,7 +110,7 @@ def _sized(lowering: Steps) -> Stmt:
 
 
 def _extents_of_inputs(lowering: Steps, count: int) -> Stmt:
-    """Stores of the inputs' extents beside the extents that will be measured."""
+    """Copy the inputs' extents to the table of measured extents."""
     extents = Buffer("extents", u8, (0,), "heap")
     numbers = Buffer("numbers", i64, (count,), "heap")
     kept = (Store(lowering.measured, (const(i),), numbers[const(i)]) for i in range(count))
@@ -117,7 +119,7 @@ def _extents_of_inputs(lowering: Steps, count: int) -> Stmt:
 
 
 def _enough(name: str, needed: Expr) -> Stmt:
-    """Return unless a field of the context is at least `needed` bytes."""
+    """Fail if the field `name` of the context, a size of memory, is less than `needed` bytes."""
     size = Buffer(name, i64, (1,), "heap")
     failed = failure(Code.MEMORY, 0, (needed, size[const(0)]))
     return Reinterpret(size, field(name), If(size[const(0)] < needed, failed))

@@ -1,8 +1,9 @@
 """Steps of the main function as statements of loop IR (decision 118).
 
-Memory is bytes.  Inputs, outputs, constants and the arena are located once.  Slots grow and
-pointers of loops move: their addresses are in two tables, and each step first locates those that it
-uses.  The extent of located memory is written as 0: nobody knows it.
+Memory is bytes.  The addresses of inputs, outputs, constants and the arena are read once.  Slots
+grow and pointers of loops move, so their addresses are in two tables, and each step first reads the
+addresses that it uses.  The loop IR gives such memory the extent 0, because its extent is not
+known.
 """
 
 from __future__ import annotations
@@ -43,23 +44,24 @@ from .context import BY_NAME, Code
 CONTEXT = Buffer("context", u8, (0,))
 """The context of the run (`codegen.context`)."""
 FAILURE = Buffer("failure", i32, (4,), "heap")
-"""The numbers of a failure in the context: code, call, assertion, number of values."""
+"""The i32 fields of a failure in the context: code, call, assertion, number of values."""
 _HUGE = 1 << 46
-"""Bytes of a thread's scratch memory above which the bytes of all threads may not fit 64 bits."""
+"""Scratch bytes of a thread above which the bytes of all threads may overflow 64 bits."""
 _ADDRESS = 8
-"""Bytes of an address in a table of the main function's own; some processors need fewer."""
+"""Bytes reserved for an address in the main function's own tables; 32-bit processors use fewer."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """The state of lowering the steps of one main function.
+    """The state of lowering one main function.
 
-    values: the sizes that functions for sizes compute.
-    measured: the extents that a run has found so far.
-    slots: a table of the addresses of memory that grows.
-    pointers: a table of the addresses that loops move.
-    clock: number of the output for times, and of the clock; None for no times.
-    fixed: the memory of inputs, outputs, constants and the arena, by an argument at its start.
+    values: the sizes that the functions of `codegen.sizes` compute.
+    measured: the extents that a run has measured so far.
+    slots: table of the addresses of memory that grows.
+    pointers: table of the addresses that loops move.
+    clock: number of the output for times, and number of the C library's clock; None: no times.
+    fixed: the memory of each input, output, constant and arena that a step uses, by an `Arg` at its
+        start.
     """
 
     values: Buffer
@@ -76,7 +78,10 @@ class Steps:
 
     @staticmethod
     def of(steps: Sequence[Step], sizes: int, clock: tuple[int, int] | None = None) -> Steps:
-        """The state before the first of `steps`; functions for sizes compute `sizes` values."""
+        """The state before the first of `steps`.
+
+        sizes: number of values that the functions of `codegen.sizes` compute.
+        """
         ends = (m.first + len(m.extents) for m in measurements_of(steps))
         loops = [s for s in steps_in(steps) if isinstance(s, program.Repeat)]
         moved = [c for loop in loops for c in loop.carried]
@@ -101,12 +106,12 @@ class Steps:
 
     @property
     def rooms(self) -> tuple[Buffer, ...]:
-        """The memory on the stack that the main function needs."""
+        """The buffers on the stack that the main function needs."""
         mine = (self.values, self.measured, self.slots, self.pointers, *(self._clocks or ())[1:])
         return tuple(b for b in mine if b.shape != (0,))
 
     def whole(self, steps: Sequence[Step]) -> Stmt:
-        """All steps, after the memory that stays where it is was located."""
+        """All steps, preceded by the reads of the addresses that stay the same."""
         body = seq(self.stamp(None), self.steps(steps))
         if self.clock is not None and self._clocks is not None:
             body = Reinterpret(self._clocks[0], self.place(Arg("output", self.clock[0])), body)
@@ -126,7 +131,7 @@ class Steps:
     # --- memory and numbers ---
 
     def place(self, arg: Arg) -> Load:
-        """The byte where an argument begins."""
+        """The first byte of an argument in memory."""
         index: Expr = const(arg.offset)
         if arg.kind in ("arena", "constant"):
             index, base = const(arg.index), replace(arg, index=0)
@@ -145,11 +150,11 @@ class Steps:
         return memory[base][index]
 
     def number(self, size: int | Arg) -> Expr:
-        """A number, or a value of the sizes."""
+        """A number, or for an "extent" the computed size."""
         return self.values[const(size.index)] if isinstance(size, Arg) else const(size)
 
     def located(self, make: Callable[[], Stmt]) -> Stmt:
-        """A statement, after the moving memory that it uses was located."""
+        """A statement, preceded by the reads of the slots' and pointers' addresses that it uses."""
         outside, self._located = self._located, {}
         body = make()
         for base, memory in reversed(self._located.items()):
@@ -161,7 +166,7 @@ class Steps:
         return body
 
     def passed(self, args: Iterable[Arg]) -> tuple[dict[Var, Expr], tuple[Expr, ...]]:
-        """Names for values among arguments, and the arguments of a call."""
+        """The arguments of a call, and the names that stand for computed sizes among them."""
         named: dict[Var, Expr] = {}
         arguments: list[Expr] = []
         for a in args:
@@ -174,7 +179,7 @@ class Steps:
         return named, tuple(arguments)
 
     def point(self, pointer: int, to: Load) -> Stmt:
-        """A pointer of a loop moved to a place."""
+        """Move a pointer of a loop to an address."""
         return Point(self.pointers[const(0)], pointer, to)
 
     # --- steps ---
@@ -214,7 +219,9 @@ class Steps:
         raise InternalError(f"the main function of a CPU has no {type(step).__name__}")
 
     def call(self, step: program.KernelCall, number: int) -> Stmt:
-        """A call of a kernel, which records a failure itself, except for the number of the call."""
+        """A call of a kernel.  The kernel records its own failure, and this code adds the call's
+        number.
+        """
         named, arguments = self.passed((*step.args, step.workspace))
         label = ", ".join(step.sources) or step.label
         arguments = (*arguments, CONTEXT[const(0)])
@@ -233,7 +240,7 @@ class Steps:
         return _let(named, called(lambda code: failed, CallHost, *fields))
 
     def measure(self, step: program.Measurement, number: int) -> Stmt:
-        """The extents of a measurement, checked and stored, and the sizes that depend on them."""
+        """Check and store the extents of a measurement; compute the sizes that depend on them."""
         extents = Buffer("extents", i64, (len(step.extents),), "heap")
         stmts: list[Stmt] = []
         for i, e in enumerate(step.extents):
@@ -247,14 +254,14 @@ class Steps:
         return seq(Reinterpret(extents, self.place(step.source), seq(*stmts)), sizes)
 
     def taken(self, table: Buffer, number: int, slot: Expr, size: Expr, keep: Expr) -> Stmt:
-        """Memory of the context for a slot, whose address is written to a table."""
+        """Request memory for a slot from the context, and store the address in a table."""
         bytes_, turn = Var("bytes"), Var("slot")
         failed = failure(Code.GROWTH, 0, (bytes_, turn))
         fields = table[const(0)], number, CONTEXT[const(0)], turn, bytes_, keep
         return _let({bytes_: size, turn: slot}, unless_there(failed, Grow, *fields))
 
     def grow(self, step: program.Grow) -> Stmt:
-        """Memory that grows."""
+        """Grow the memory of a slot, of a loop's target, or of the threads' scratch memory."""
         size, slot = self.number(step.bytes), const(step.slot)
         if step.target is not None:
             return self.taken(self.pointers, step.target, self._turns[step.target], size, const(0))
@@ -274,7 +281,7 @@ class Steps:
     # --- loops ---
 
     def repeat(self, step: program.Repeat) -> Stmt:
-        """A loop: its number of iterations, its condition and its pointers are in memory."""
+        """A loop.  Its iteration counter, its condition and its pointers are in memory."""
         done, go = Buffer("done", i64, (1,), "stack"), Buffer("go", u8, (1,), "stack")
         i, count = Var("i"), Var("count")
         rooms, others = [done], dict[int, int]()
@@ -295,7 +302,7 @@ class Steps:
                 others[c.target], self._others = self._others, self._others + 1
                 turns = [self.place(c.end), self.place(c.other)]
                 if step.is_even:
-                    turns.reverse()  # the last iteration then writes to the end
+                    turns.reverse()  # so that the last iteration writes to `end`
                 before += map(self.point, (c.target, others[c.target]), turns)
         inside = [self.slice(s, i, count) for s in step.slices]
         if step.number is not None:
@@ -324,7 +331,7 @@ class Steps:
         return body
 
     def slice(self, s: program.Slice, i: Var, count: Var) -> Stmt:
-        """A pointer moved to the element of iteration `i`."""
+        """Move a pointer to the element of iteration `i`.  Memory in a slot grows first."""
         stride = self.number(s.stride)
         if s.slot is None:
             base = self.place(s.first)
@@ -340,7 +347,7 @@ class Steps:
         return seq(longer, self.located(moved))
 
     def next(self, step: program.Repeat, go: Buffer, others: Mapping[int, int]) -> Stmt:
-        """The condition of the next iteration, and the pointers, which move all at once."""
+        """Store the condition of the next iteration, and move all pointers together."""
         stmts: list[Stmt] = []
         if step.again is not None and step.first is not None:
             stmts.append(Store(go, (const(0),), self.place(step.again)))
@@ -361,7 +368,9 @@ class Steps:
     # --- times ---
 
     def stamp(self, call: int | None) -> Stmt:
-        """The time since the last stamp, added to the time of a call if there is one."""
+        """Read the clock, and add the time since the previous reading to the time of `call`, if
+        given.
+        """
         if self.clock is None or self._clocks is None:
             return seq()
         times, now, last = self._clocks
@@ -380,12 +389,12 @@ class Steps:
 
 
 def arena_of(slot: int) -> Arg:
-    """The memory of a slot."""
+    """The argument for the memory of a slot."""
     return Arg("arena", 0, slot=slot)
 
 
 def called(failed: Callable[[Var], Stmt], kind: Callable[..., Stmt], *fields: Any) -> Stmt:
-    """A call of other code, and the statements for the code of a failure that it returns."""
+    """A call of other code.  The statements `failed` run if the call returns a failure's code."""
     code = Var("code", i32)
     then = failed(code)
     is_fine = isinstance(then, Seq) and not then.stmts
@@ -393,7 +402,7 @@ def called(failed: Callable[[Var], Stmt], kind: Callable[..., Stmt], *fields: An
 
 
 def unless_there(failed: Stmt, kind: Callable[..., Stmt], *fields: Any) -> Stmt:
-    """A statement that names whether there is an address, and the statements if there is none."""
+    """A statement that tests for an address, and the statements `failed` if there is none."""
     there = Var("there", bool_)
     return kind(there, *fields, If(Unary("not", there), failed))
 
@@ -405,7 +414,7 @@ def _let(named: Mapping[Var, Expr], body: Stmt) -> Stmt:
 
 
 def _stored(to: Load, numbers: Iterable[Expr]) -> Stmt:
-    """Numbers stored as consecutive i64."""
+    """Store numbers as consecutive i64."""
     values = tuple(numbers)
     words = Buffer("words", i64, (len(values),), "heap")
     stores = (Store(words, (const(i),), n) for i, n in enumerate(values))
@@ -413,7 +422,7 @@ def _stored(to: Load, numbers: Iterable[Expr]) -> Stmt:
 
 
 def failure(code: Code, call: int, values: Sequence[Expr]) -> Stmt:
-    """A failure recorded in the context, and the end of the function."""
+    """Record a failure in the context and return from the function."""
     stmts = [noted("code", code), noted("call", call), noted("count", len(values))]
     if values:
         words = Buffer("failure_values", i64, (len(values),), "heap")
@@ -423,11 +432,11 @@ def failure(code: Code, call: int, values: Sequence[Expr]) -> Stmt:
 
 
 def noted(name: str, value: int) -> Stmt:
-    """The store of one number of a failure in the context."""
+    """Store one number of a failure in the context."""
     word = (BY_NAME[f"failure_{name}"].offset - BY_NAME["failure_code"].offset) // i32.bytes
     return Store(FAILURE, (const(word),), const(value, i32))
 
 
 def field(name: str) -> Load:
-    """The place of a field of the context."""
+    """The first byte of a field of the context."""
     return CONTEXT[const(BY_NAME[name].offset)]

@@ -1,13 +1,13 @@
-"""Mathematical functions as arithmetic, so that they run in vector registers.
+"""Mathematical functions expanded to arithmetic, so that they run in vector registers.
 
 `expand_math` replaces the `Call`s that no instruction computes by polynomials over additions,
 products, selects and bit casts.  The same expansion serves scalars and vectors of any width, and
-f32 needs no C library.  The emitter handles the rest:
+f32 needs no C library.  The emitter handles the other calls:
 
 - everywhere `sqrt abs floor ceil trunc round fma bitcast`;
-- for f64 the C library's functions; a device has none, and `math_f64` expands them;
-- with AVX-512 `scalef` (x * 2^floor(y)), which only expansions make: it ends an exponential in one
-  instruction instead of eight.
+- for f64 calls of the C library; for a device, which has no C library, `math_f64` expands them;
+- with AVX-512 `scalef` (x * 2^floor(y)), which only expansions create: it replaces the last eight
+  instructions of an exponential.
 
 Errors for f32, in units in the last place of the correctly rounded result (tests check them over
 the whole range, with and without contraction of multiply-adds; NaN, infinities, signed zeros and
@@ -50,11 +50,12 @@ from .math_terms import (
 )
 
 KEPT = frozenset(("sqrt", "abs", "floor", "ceil", "trunc", "round", "fma", "bitcast", "scalef"))
-"""Intrinsics that code generation maps to instructions itself."""
+"""Intrinsics that code generation maps to instructions, so that they are not expanded."""
 
 MOST_EXPANDED = 128
-"""Most calls of one function with one number of lanes that a kernel expands in place.  Unrolled
-loops have up to some dozens; a separate function costs them a call and saving registers around it.
+"""Upper bound on the calls of one function, with one number of lanes, that a kernel expands in
+place.  Above it, the expansion becomes a separate function.  Unrolled loops have up to some dozens
+of calls, for which calling a function and saving registers would cost time.
 """
 
 
@@ -64,7 +65,7 @@ def scales(target: Target) -> bool:
 
 
 def _constant_power(x: Expr, y: float, let: Bindings) -> Expr | None:
-    """x^y for frequent exponents, exactly or with few additional roundings."""
+    """x^y for frequent exponents, exact or with few additional roundings; None for others."""
     if y == 1.0:
         return x
     if y == 0.0:
@@ -87,7 +88,7 @@ def _constant_power(x: Expr, y: float, let: Bindings) -> Expr | None:
 
 
 def _integer_power(x: Expr, y: Expr, let: Bindings) -> Expr:
-    """x^y by squaring; it wraps like every integer product.
+    """x^y by repeated squaring.  The result wraps, as do all integer products.
 
     A negative y gives the result rounded toward zero: 0, or +-1 for x = +-1.
     """
@@ -116,7 +117,7 @@ def _expanded(call: ir.Call, let: Bindings) -> Expr:
     name, args = call.name, call.args
     x = args[0]
     dtype = x.dtype
-    # No arithmetic, or expanded already.
+    # these need no expansion, or are themselves parts of expansions
     if name in ("bitcast", "prefetch", "scalef", "check_index"):
         return call
     if name == "threefry":
@@ -147,7 +148,7 @@ def _expanded(call: ir.Call, let: Bindings) -> Expr:
     functions = _F64 if dtype is f64 and let.alone else _F32 if dtype is f32 else {}
     if name in functions:
         return functions[name](let("x", x), let)
-    return call  # the target has an instruction, or the C library computes f64
+    return call  # an instruction or, for f64, the C library computes it
 
 
 def _expanded_integer(call: ir.Call, let: Bindings) -> Expr:
@@ -169,10 +170,13 @@ def _expanded_integer(call: ir.Call, let: Bindings) -> Expr:
 
 
 def expand(call: ir.Call, scales: bool = False, alone: bool = False) -> Expr:
-    """The arithmetic that computes `call`, with the errors stated above; `call` itself if it stays.
+    """The arithmetic that computes `call`, with the errors stated above; `call` itself if it is not
+    expanded.
 
-    Arguments are not expanded: do that first.  `scales`: the machine has `scalef`.  `alone`: it has
-    no C library.
+    Expand the arguments first: this function does not.
+
+    scales: whether the machine has `scalef`.
+    alone: whether the machine has no C library.
     """
     let = Bindings(scales, alone)
     result = _expanded(call, let)
@@ -180,17 +184,19 @@ def expand(call: ir.Call, scales: bool = False, alone: bool = False) -> Expr:
 
 
 def has_expansion(call: ir.Call) -> bool:
-    """Whether `call` is a function of one f32 that has an expansion, so that it may stay a call."""
+    """Whether `call` is an f32 function of one argument with an expansion.  The expansion may then
+    be a separate function.
+    """
     return call.name in _F32 and call.args[0].dtype is f32
 
 
 def expand_math(func: Func, target: Target) -> Func:
-    """`func` with every call expanded for which `target` has no instruction: the last pass before
-    code generation.
+    """`func` with every call expanded for which `target` has no instruction.  This is the last pass
+    before code generation.
 
-    If a function has more than `MOST_EXPANDED` calls, they stay calls and code generation defines
-    the function, because LLVM's time grows faster than the length of a block.  Returns the same
-    object if there is nothing to expand.
+    If a kernel calls a function more than `MOST_EXPANDED` times, its calls stay and code generation
+    defines the function once, because LLVM's time grows faster than the length of a block.  Returns
+    the same object if there is nothing to expand.
     """
     calls: Counter[tuple[str, int]] = Counter()
     alone = target.device is not None
@@ -203,8 +209,8 @@ def expand_math(func: Func, target: Target) -> Func:
 
 
 def expand_functions(func: Func) -> Func:
-    """`func`, in any stage, with every call expanded as for a machine without `scalef`.  So all
-    machines and the interpreter give the same bits.
+    """`func`, in any stage, with every call expanded as for a machine without `scalef`, so that all
+    machines and the interpreter compute the same bits.
     """
     return _with_expansions(func, False)
 
@@ -215,8 +221,8 @@ def _with_expansions(
     calls: Counter[tuple[str, int]] | None = None,
     alone: bool = False,
 ) -> Func:
-    """`func` with calls expanded, except those of functions that occur more than `MOST_EXPANDED`
-    times in `calls`, which is updated.  Functions are counted by name and lanes.
+    """`func` with its calls expanded.  A call stays if `calls` counts more than `MOST_EXPANDED`
+    calls of its function, by name and lanes.  The calls in `func` are added to `calls`.
     """
     done: dict[Expr, Expr] = {}
 
@@ -241,7 +247,7 @@ def _with_expansions(
 
 
 def _threefry_word(c0: Expr, c1: Expr, k0: Expr, k1: Expr, let: Bindings) -> Expr:
-    """The first word of the block of a counter and a key."""
+    """The first word of the random block for a counter and a key."""
 
     def add(a: Expr, b: Expr | int) -> Expr:
         return let("t", a + (b if isinstance(b, Expr) else literal(b, a)))

@@ -1,4 +1,4 @@
-"""exp, log and derived functions in f32 arithmetic; `codegen.math` states the errors."""
+"""exp, log and derived functions in f32 arithmetic.  `codegen.math` states their errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _split_exponent(x: Expr, scale: float, let: Bindings) -> tuple[Expr, Expr]:
 
 
 def _reduced(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
-    """The remainder r of x = k ln2 + r, then k and its biased bits."""
+    """The remainder r of x = k ln2 + r, then k, then the biased bits of k."""
     kf, biased = _split_exponent(x, LOG2_E, let)
     kf = let("k", kf)
     r = let("r", (x - kf * literal(_LN2_HIGH, x)) - kf * literal(_LN2_LOW, x))
@@ -52,7 +52,7 @@ def _power_of_two(biased: Expr) -> Expr:
 def _scaled(p: Expr, kf: Expr, biased: Expr, let: Bindings) -> Expr:
     """p * 2^k for -150 <= k <= 128, with overflow and denormals rounded correctly.
 
-    Without `scalef`, it multiplies twice, since 2^k itself may be out of range.
+    Without `scalef` this takes two products, since 2^k itself may be out of range.
     """
     if let.scales:
         return terms.scaled_by(p, kf)
@@ -88,7 +88,7 @@ def _one_minus_exp(x: Expr, let: Bindings) -> Expr:
 
 
 def _tanh(x: Expr, let: Bindings) -> Expr:
-    # tanh |x| = d / (2 - d) with d = 1 - e^(-2|x|); it rounds to 1 from 9.01 on
+    # tanh |x| = d / (2 - d) with d = 1 - e^(-2|x|).  From |x| = 9.01 on, tanh |x| rounds to 1.
     x = let("x", x)
     d = let(
         "d",
@@ -108,7 +108,8 @@ _ERF = (
 
 
 def _erf(x: Expr, let: Bindings) -> Expr:
-    # erf t = 1 - e^(-t q(t)) keeps its relative precision at both ends; it rounds to 1 from 3.92 on
+    # erf t = 1 - e^(-t q(t)) keeps the relative precision at both ends.  From t = 3.92 on, erf t
+    # rounds to 1.
     x = let("x", x)
     t = let("a", terms.clamp_above(terms.intrinsic("abs", x), 4.0))
     u = let("u", -(t * terms.polynomial(t, _ERF)))
@@ -151,7 +152,7 @@ def _log1p(x: Expr, let: Bindings) -> Expr:
     high, low = _log_parts(u, let)
     lost = (
         x - (u - literal(1.0, x))
-    ) / u  # adds the rounding error of 1 + x, multiplied by the logarithm's derivative
+    ) / u  # the rounding error of 1 + x, multiplied by the logarithm's derivative
     result = let("l", terms.log_edges(u, high + (low + lost)))
     return terms.pick(terms.equal(x, 0.0), x, result, x)  # log1p(-0) is -0
 

@@ -33,7 +33,7 @@ from .math_terms import (
     unless_below,
 )
 
-_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # the first has 32 bits
+_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # the high part has 32 bits
 _LOG2_E_LOW = 2.0355273740931033e-17
 # (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2
 _EXP = (
@@ -139,7 +139,7 @@ def _exp2(x: Expr, let: Bindings) -> Expr:
 
 
 def _tanh(x: Expr, let: Bindings) -> Expr:
-    # tanh |x| = d / (2 - d) with d = 1 - e^(-2|x|); it rounds to 1 from 19.1 on
+    # tanh |x| = d / (2 - d) with d = 1 - e^(-2|x|).  From |x| = 19.1 on, tanh |x| rounds to 1.
     y = let("y", clamp_above(intrinsic("abs", x), 22.0) * literal(-2.0, x))
     k, ki = _split(y, LOG2_E, let)
     r = _remainder(y, k, let)
@@ -150,7 +150,7 @@ def _tanh(x: Expr, let: Bindings) -> Expr:
 
 
 def _erf(x: Expr, let: Bindings) -> Expr:
-    # it rounds to 1 from 5.93 on
+    # from t = 5.93 on, erf t rounds to 1
     t = let("a", clamp_above(intrinsic("abs", x), 6.0))
     z = let("z", t * t)
     near = t * polynomial(z, _ERF_NEAR)
@@ -242,9 +242,7 @@ def _atanh(x: Expr, let: Bindings) -> Expr:
 
 
 def power(x: Expr, y: Expr, let: Bindings) -> Expr:
-    """x^y as 2^(y log2 |x|), where the logarithm has twice the digits.  Special cases are as in
-    C99.
-    """
+    """x^y as 2^(y log2 |x|), with the logarithm as a sum of two f64.  Special cases follow C99."""
     x, y = let("x", x), let("y", y)
     a = let("a", intrinsic("abs", x))
     one = literal(1.0, x)
@@ -260,7 +258,7 @@ def power(x: Expr, y: Expr, let: Bindings) -> Expr:
     second = let("l1", second)
     high = let("h", first + second)
     low = let("hl", second - (high - first))
-    # times log2(e), plus e
+    # the logarithm times log2(e), plus the exponent e
     scaled = let("g", high * literal(LOG2_E, x))
     more = _fma(high, literal(LOG2_E, x), -scaled) + high * literal(_LOG2_E_LOW, x)
     more = let("gl", more + low * literal(LOG2_E, x))

@@ -53,7 +53,7 @@ _ASIN = (
     0.00962140274734483, 0.009322101501082774, 0.0030350071727267623, 0.019579201619744684,
     -0.019277545928584557, 0.02963502626354855,
 )  # fmt: skip
-# number of zeros before the bits of 2/pi
+# number of zero bits in front of the bits of 2/pi
 _ZEROS = 55
 _TWO_OVER_PI = (
     0x0000000000000145, 0xF306DC9C882A53F8, 0x4EAFA3EA69BB81B6, 0xC52B3278872083FC,
@@ -65,12 +65,12 @@ _TWO_OVER_PI = (
 
 
 def _words(first: Expr, count: int, let: Bindings) -> list[Expr]:
-    """`count` words of the bits of 2/pi, from word `first` on."""
+    """`count` consecutive words of the bits of 2/pi, beginning with word `first`."""
     words = []
     for n in range(count):
         values = [literal(w, first) for w in _TWO_OVER_PI[n : len(_TWO_OVER_PI) - count + 1 + n]]
         bit = 0
-        while len(values) > 1:  # one bit of the number chooses between neighbours
+        while len(values) > 1:  # one bit of `first` selects one of each two neighbours
             mask = literal(1 << bit, first)
             odd = let("o", Compare("ne", both(first, mask), literal(0, first)))
             pairs = zip(values[::2], values[1::2], strict=False)
@@ -83,7 +83,7 @@ def _words(first: Expr, count: int, let: Bindings) -> list[Expr]:
 
 
 def _high_product(a: Expr, b: Expr, let: Bindings) -> Expr:
-    """The upper word of a product of u64s, the first below 2^53."""
+    """The upper word of the product a * b of two u64s, where a < 2^53."""
     mask = literal(0xFFFFFFFF, a)
     ah, al = let("ah", shift_right(a, 32)), let("al", both(a, mask))
     bh, bl = let("bh", shift_right(b, 32)), let("bl", both(b, mask))
@@ -184,8 +184,8 @@ def _atan(x: Expr, let: Bindings) -> Expr:
 
 
 def _asin_core(a: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
-    """For a >= 0: whether a > 1/2, and asin(t) as t + rest, where t is a, or sqrt((1 - a) / 2) if a
-    > 1/2.
+    """For a >= 0: whether a > 1/2, then t and rest with asin(t) = t + rest. t is a if a <= 1/2,
+    else sqrt((1 - a) / 2).
     """
     big = let("big", less(literal(0.5, a), a))
     z = let("z", pick(big, (literal(1.0, a) - a) * literal(0.5, a), a * a, a))

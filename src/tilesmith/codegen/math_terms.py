@@ -74,7 +74,7 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def clamp_above(x: Expr, high: float) -> Expr:
-    """min(x, high) that keeps NaN and is one instruction."""
+    """min(x, high) in one instruction; NaN if x is NaN."""
     return pick(less(literal(high, x), x), high, x, x)
 
 
@@ -84,10 +84,10 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
 
 
 def unless_below(x: Expr, low: float, let: Bindings, f: Callable[[Expr], Expr]) -> Expr:
-    """f(x), and zero where x < low.
+    """f(x) for x >= low, 0 for smaller x.
 
     For smaller x, `f` would underflow, which takes some CPUs more than a hundred cycles.  Masked
-    elements of a softmax are such numbers.
+    elements of a softmax are so small.
     """
     x = let("a", x)
     is_tiny = less(x, low)
@@ -97,8 +97,8 @@ def unless_below(x: Expr, low: float, let: Bindings, f: Callable[[Expr], Expr]) 
 class Bindings:
     """Names for the intermediate values of an expansion, so that its text stays linear in its size.
 
-    scales: whether one instruction multiplies by a power of two (`scaled_by`).
-    alone: whether there is no C library, so that functions of f64 are expanded too.
+    scales: whether the machine multiplies by a power of two in one instruction (`scaled_by`).
+    alone: whether the machine has no C library, so that functions of f64 are expanded too.
     """
 
     def __init__(self, scales: bool = False, alone: bool = False) -> None:
@@ -120,11 +120,15 @@ class Bindings:
 
 
 Expansion = Callable[[Expr, Bindings], Expr]
-"""The value of a function of one argument; intermediate values go to the bindings."""
+"""A function from an argument to the expansion's result.  It adds intermediate values to the
+bindings.
+"""
 
 
 def log_edges(x: Expr, result: Expr) -> Expr:
-    """`result` for positive finite x; -inf at 0, NaN below 0; infinity and NaN stay."""
+    """The logarithm of x with its special cases: `result` for positive finite x, -inf for 0, NaN
+    for negative x, x itself for infinity and NaN.
+    """
     edge = pick(equal(x, 0.0), -INF, pick(less(x, 0.0), NAN, x, x), x)
     inside = ir.Binary("and", less(literal(0.0, x), x), less(x, INF))
     return ir.Select(inside, result, edge)

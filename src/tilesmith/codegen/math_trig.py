@@ -1,4 +1,4 @@
-"""Sine, cosine and tangent of f32, for every argument; errors are stated in `codegen.math`."""
+"""Sine, cosine and tangent of f32, for every argument.  `codegen.math` states their errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _quadrant(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
 
     |x| is m 2^(e-150).  The quotient is m times a 96-bit window of 2/pi; wrapping reduces it modulo
     4 and leaves 62 bits of fraction.  For a float close to a multiple of pi/2, about 30 bits
-    cancel; the rest is more than a mantissa.
+    cancel; the remaining 32 are more than a mantissa has.
     """
     ax = let("ax", terms.intrinsic("abs", x))
     bits = let("b", Cast(terms.bits_of(ax, u32), u64))

@@ -1,5 +1,5 @@
-"""Less frequent f32 functions, computed in f64 with errors far below half an f32 ulp and rounded
-once.
+"""Less frequent f32 functions.  They are computed in f64, with errors far below half an f32 ulp,
+and rounded once.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def _atan(x: Expr, let: Bindings) -> Expr:
 
 
 def _asin_core(a: Expr, let: Bindings) -> tuple[Expr, Expr]:
-    """For a >= 0: whether a > 1/2, and asin(a), or asin(sqrt((1 - a) / 2)) if a > 1/2 (NaN if a >
-    1).
+    """For a >= 0: whether a > 1/2, then asin(t). t is a if a <= 1/2, else sqrt((1 - a) / 2), which
+    is NaN for a > 1.
     """
     big = let("big", terms.less(literal(0.5, a), a))
     half = (literal(1.0, a) - a) * literal(0.5, a)
@@ -97,7 +97,7 @@ def _acos(x: Expr, let: Bindings) -> Expr:
 
 
 def _two_exps(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
-    """|x| in f64, at most 100 since f32 overflows beyond, and half of e^|x| and of e^-|x|."""
+    """a, e^a / 2 and e^-a / 2 in f64 with a = min(|x|, 100), since f32 overflows before 100."""
     a = let("a", terms.clamp_above(Cast(terms.intrinsic("abs", x), f64), 100.0))
     e = let("ex", _exp2_wide(let("y", a * literal(LOG2_E, a)), let) * literal(0.5, a))
     return a, e, literal(0.25, a) / e
@@ -158,7 +158,7 @@ def power(x: Expr, y: Expr, let: Bindings) -> Expr:
     log = _log2_wide(a, let)
     log = terms.pick(
         terms.equal(a, 0.0), -INF, terms.pick(terms.less(a, INF), log, a, a), a
-    )  # infinity and NaN stand for themselves
+    )  # the logarithm of infinity is infinity, of NaN NaN
     power = Cast(_exp2_wide(let("v", terms.clamp(yw * log, -300.0, 300.0)), let), f32)
     half = yw * literal(0.5, yw)
     whole = let("whole", terms.equal(yw, terms.intrinsic("floor", yw)))

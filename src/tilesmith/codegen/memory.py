@@ -1,8 +1,8 @@
 """Loads and stores: addresses and the kinds of vector access.
 
-An index is a sum.  Its terms are added to the buffer's pointer, those of the outermost loop first
-and the constant last.  So unrolled accesses share one pointer per loop and differ only in a
-displacement.
+An index is a sum.  Its terms are added to the buffer's pointer one by one, those of the outermost
+loop first and the constant last.  So unrolled accesses share one pointer per loop and differ only
+in a constant displacement.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from .targets import has_slow_gathers
 from .values import Mask, Values
 
 _MOST_PARTS = 8
-"""Most vectors from which the elements of a load are picked; a load that needs more is a gather."""
+"""Upper bound on the vectors from which the elements of one load are picked.  A load that needs
+more vectors is a gather.
+"""
 
 
 class Memory:
     """Writer of loads and stores.
 
-    reach: elements that the surrounding stores certainly read.
-    whole: by streaming store among these, its alignment in bytes.
+    reach: the elements that the current group of stores certainly reads (see `lane_loads.reach`).
+    whole: for each streaming store of this group, its alignment in bytes.
     streams: whether a streaming store was written.
     """
 
@@ -76,12 +78,11 @@ class Memory:
         """Pointer to a heap buffer, which lies in the workspace or in a thread's scratch memory."""
         plan = self.module.workspace
         offset = plan.offsets[buffer]
-        # The outermost loop, outside of all branches: a value written here is available in all of
-        # it.
+        # The parent of the outermost loop.  A value written here is available in the whole loop.
         top = self.b.home(0)
         if buffer not in plan.per_thread:
             base = "%workspace"
-        elif self.env.outside is None:  # the one iteration of the parallel loop runs as thread 0
+        elif self.env.outside is None:  # a parallel loop of one iteration runs as thread 0
             base = self.env.field("scratch")
         else:
             base = self._scratch
@@ -99,7 +100,7 @@ class Memory:
             return self.emit(f"getelementptr i8, ptr {base}, i64 {start}")
 
     def place(self, e: Expr) -> str:
-        """The pointer to the element that a load would read."""
+        """The pointer to an element, given as the load that would read it."""
         assert isinstance(e, Load) and isinstance(e.buffer, Buffer)
         return self.address(e.buffer, e.indices[0])
 
@@ -111,7 +112,7 @@ class Memory:
         element = memory_type(buffer.dtype)
         by_level: dict[int, list[tuple[Expr, int]]] = {}
         for e, factor in terms:
-            # a load that can't be moved belongs to the innermost loop
+            # a term that reads memory belongs to the loop from which it can't be moved
             is_fixed = values.needs_guard(e)[0]
             level = values.home_of(e).depth if is_fixed else self.env.level(e)
             by_level.setdefault(level, []).append((e, factor))
@@ -167,7 +168,9 @@ class Memory:
         return self.ops.from_memory(buffer.dtype, lanes, self._stored(e, mask))
 
     def stored(self, e: Expr, mask: Mask | None) -> str:
-        """The value of `e` in its memory type; loaded narrow floats are not widened first."""
+        """The value of `e` in its memory type.  If `e` is a load of 16-bit floats, they are not
+        widened first.
+        """
         if isinstance(e, Load) and e.lanes > 1 and is_narrow(e.dtype):
             return self._stored(e, mask)
         return self.ops.to_memory(e.dtype, e.lanes, self.value(e, mask))
@@ -190,7 +193,9 @@ class Memory:
         return self.emit(f"select <{lanes} x i1> {active}, {choice}")
 
     def _active(self, own: Expr | None, lanes: int, mask: Mask | None) -> Mask | None:
-        """The conjunction of an access's mask and the context's; None if all lanes are active."""
+        """The conjunction of an access's own mask and the mask around it; None if all lanes are
+        active.
+        """
         if own is None:
             return mask
         text = self.value(own, mask if own.lanes > 1 else None)
@@ -258,8 +263,8 @@ class Memory:
         )
 
     def _picked(self, buffer: Buffer, index: Expr, lanes: int, mask: Mask | None) -> str | None:
-        """Elements at known distances: vectors that cover them, shuffled.  None if the distances
-        are not known or if there are too many vectors.
+        """Load elements at known distances: load vectors that cover the elements, and shuffle
+        these.  None if the distances are not known or too many vectors are needed.
         """
         where = place(buffer, index)
         if where is None or (mask is not None and mask.known is None):
@@ -299,8 +304,8 @@ class Memory:
         return result if all(taken) or mask is None else self._or_zero(mask.text, type_, result)
 
     def _collected(self, buffer: Buffer, index: Expr, lanes: int) -> str | None:
-        """Elements at indices that are contiguous in memory, loaded one by one, since gathers are
-        slower on some processors.  None for other indices.
+        """Load elements one by one, since gathers are slower on some processors.  None unless
+        `index` is a sum of contiguous loads, ramps and broadcasts.
         """
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         type_, result = vector(element, lanes), "poison"
@@ -353,7 +358,9 @@ class Memory:
         self._vector_store(buffer, index, lanes, stored, active, self.whole.get(s))
 
     def _to_store(self, s: Store, mask: Mask | None) -> str:
-        """The value of a store in the buffer's memory type.  A copied element is not converted."""
+        """The value of a store, in the buffer's memory type.  An element that is only copied is not
+        converted.
+        """
         slots = self.registers.slots.get(s.buffer)
         if slots is not None and not slots.as_stored:
             return self.value(s.value, mask)
@@ -383,7 +390,10 @@ class Memory:
         active: str,
         streaming: int | None,
     ) -> None:
-        """Store a vector; `streaming`: alignment of a streaming store, None for others."""
+        """Store a vector.
+
+        streaming: alignment in bytes of a streaming store; None for an ordinary store.
+        """
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         type_ = vector(element, lanes)
         ramp = self.as_ramp(index)
@@ -420,9 +430,11 @@ class Memory:
 
 
 def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
-    """True if a store without its mask would overwrite only the padding after an allocation,
-    besides the active lanes. A core forwards a stored vector to a following load.  It does not
-    forward a masked store: the load waits until the store has reached the cache.
+    """Whether the inactive lanes of a masked store lie in the padding after an allocation, so that
+    the store needs no mask.
+
+    A core forwards a stored vector to a following load.  It does not forward a masked store: the
+    load then waits until the store has reached the cache.
     """
     access = constant_access(index, mask.lanes)
     padded = buffer.scope in ALLOCATED and SCOPES[buffer.scope].is_addressed

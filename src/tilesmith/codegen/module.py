@@ -22,15 +22,15 @@ class Module:
     survey: the kernel's uses of its buffers.
     workspace: offsets of heap buffers.
     overlapping: buffers that share memory with another one.
-    breaks: loops that have to keep a unit of the CPU awake.
-    strict: whether results are the interpreter's, bit by bit.
-    streamed: buffers written by streaming stores.
-    functions: definitions made so far.
+    breaks: loops that must run keep-alive code (see `keep_alive`).
+    strict: whether results must equal the interpreter's bit for bit.
+    streamed: buffers to be written by streaming stores.
+    functions: definitions of the functions written so far.
     messages: texts of the assertions, in order.
     libm: functions of the C library that are called.
     called: argument types of other called functions, by symbol.
-    outlined: symbols of mathematical functions that are defined here, by name and lanes.
-    streams: whether any streaming store was written.
+    outlined: symbols of the mathematical functions that this module defines, by name and lanes.
+    streams: whether a streaming store was written.
     """
 
     symbol: str
@@ -65,7 +65,7 @@ class Module:
 def module_of(
     func: Func, target: Target, symbol: str, shared: Collection[int] = (), strict: bool = False
 ) -> Module:
-    """A module without functions for `func`; `shared` and `strict` are those of `emit`."""
+    """The module for `func`, still without functions.  `shared` and `strict` are as for `emit`."""
     survey = Survey()
     survey.statement(func.body)
     workspace = plan_workspace(func)

@@ -1,9 +1,9 @@
 """Conversion between 16-bit floats in memory (`i16`) and their `float` values.
 
-bfloat16 uses integer arithmetic, except on CPUs with AVX512-BF16 where results need not be strict:
-the instruction takes denormal numbers as zero.
-float16 uses the machine's conversions where they exist (F16C, AArch64) and integer arithmetic
-elsewhere.  So nothing needs a support library.  All roundings are to nearest, ties to even.
+bfloat16 uses the instruction of CPUs with AVX512-BF16 if results need not be strict: it takes
+denormal numbers as zero.  Otherwise it uses integer arithmetic. float16 uses the machine's
+conversions where they exist (F16C, AArch64) and integer arithmetic elsewhere.  So no support
+library is needed.  All roundings are to nearest, ties to even.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def rounded(b: Builder, target: Target, dtype: DType, value: str, lanes: int) ->
     """The value of `dtype` nearest to `value`, as a `float`."""
     if dtype.name == "bf16":
         v = _Lanes(b, lanes)
-        if _has_conversion(target):  # LLVM knows that storing the result is exact
+        if _has_conversion(target):  # a store's conversion is then known to be exact
             low = _converted(b, value, lanes)
             return b.emit(f"fpext {vector('bfloat', lanes)} {low} to {v.float}")
         return v.number(v.op("and", _round_bf16(v, value), -65536))
@@ -93,7 +93,7 @@ def rounded(b: Builder, target: Target, dtype: DType, value: str, lanes: int) ->
 
 
 def _has_conversion(target: Target) -> bool:
-    """Whether the CPU's instruction rounds to bfloat16.  Strict results do not use it."""
+    """Whether the CPU has an instruction that rounds to bfloat16.  Strict results do not use it."""
     return {"avx512bf16", "avx512vl"} <= target.features
 
 
@@ -124,7 +124,7 @@ def to_odd(b: Builder, value: str, lanes: int) -> str:
 
 
 def _round_bf16(v: _Lanes, value: str) -> str:
-    """Bits of `value` whose upper half is rounded; NaNs stay NaNs."""
+    """The bits of `value` with the upper half rounded to bfloat16.  NaNs stay NaNs."""
     bits = v.bits(value)
     odd = v.op("and", v.op("lshr", bits, 16), 1)
     up = v.op("add", v.op("add", bits, 0x7FFF), odd)
@@ -133,7 +133,7 @@ def _round_bf16(v: _Lanes, value: str) -> str:
 
 
 def _half_bits(v: _Lanes, value: str) -> str:
-    """float16 bits in the lower half of an i32."""
+    """The float16 bits of a `float` value, in the lower half of an i32."""
     bits = v.bits(value)
     sign = v.op("and", bits, -(1 << 31))
     magnitude = v.op("xor", bits, sign)

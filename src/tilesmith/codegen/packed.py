@@ -1,4 +1,4 @@
-"""Kernels for devices as bytes: their stored form in programs and in the cache."""
+"""Kernels for devices as bytes: the form in which programs and the cache store them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tilesmith.support.errors import UnsupportedError
 
 
 def packed(kernel: Kernel, target: Target, opt: int) -> bytes:
-    """A kernel of constant sizes as bytes.
+    """A kernel as bytes.  All its sizes must be constant.
 
-    Raises UnsupportedError for sizes that are known only at run time.
+    Raises UnsupportedError if a size is known only at run time.
     """
     p = kernel.parts
     assert p is not None
@@ -31,8 +31,8 @@ def packed(kernel: Kernel, target: Target, opt: int) -> bytes:
 
 
 def unpacked(symbol: str, code: bytes) -> DeviceKernel:
-    """The kernel in the bytes that `packed` wrote.  The program stores the size of the kernel's
-    workspace.
+    """The kernel in the bytes that `packed` wrote.  Its workspace has size 0 here: the program
+    stores the size.
     """
     text, helpers, messages, launches, *flags = json.loads(code)
     calls = (

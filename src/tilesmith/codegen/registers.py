@@ -1,6 +1,7 @@
-"""Register buffers: one stack slot per distinct vector accessed, which LLVM turns into registers.
+"""Register buffers: a stack slot for each vector that is accessed.  LLVM turns slots into
+registers.
 
-A whole column of a block of row vectors may also be read, which transposes the block.
+A load may also read a column of a block of row vectors.  Such loads transpose the block.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .builder import Builder
 from .indices import column_access, constant_access
 from .llvm_text import is_narrow, memory_type, value_type, vector
 
-# Shuffles within this many bytes need no index table.  One shuffle moves this many bytes.
+# Bytes of an x86 lane.  Shuffles within lanes, and shuffles of whole lanes, need no index table.
 _LANE_BYTES = 16
 
 
@@ -24,10 +25,10 @@ _LANE_BYTES = 16
 class Slots:
     """The storage of a register buffer.
 
-    pointers: the slot of each vector, by (first element, lanes).
-    memory: one block of memory instead of slots.
-    as_stored: elements have their memory type, not their value type.
-    windows: whether columns are read from different first rows.
+    pointers: the stack slot of each vector, by (first element, lanes).
+    memory: pointer to one block of memory that replaces the slots; "" with slots.
+    as_stored: whether elements have their memory type, not their value type.
+    windows: whether the columns that are read begin at different rows.
     """
 
     pointers: dict[tuple[int, int], str]
@@ -55,7 +56,9 @@ class Registers:
         as_stored: bool = False,
         windows: bool = False,
     ) -> None:
-        """Give `buffer` a stack slot for each (first element, lanes) pair that is used."""
+        """Allocate the storage of `buffer`: a stack slot for each access, a (first element, lanes)
+        pair.
+        """
         self.slots[buffer] = Slots({}, as_stored=as_stored)
         ordered = sorted(accesses)
         clean = all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
@@ -65,15 +68,15 @@ class Registers:
                 pointers[first, lanes] = self.b.alloca("r", self.slot_type(buffer, lanes))
             self.slots[buffer] = Slots(pointers, "", as_stored, windows)
             return
-        # Vectors of several widths overlap in one block of memory, which LLVM splits as far as it
+        # Overlapping vectors are in one block of memory, which LLVM splits into registers if it
         # can.
-        as_stored = as_stored or buffer.dtype.is_bool  # a single bit has no address
+        as_stored = as_stored or buffer.dtype.is_bool  # elements need addresses, and an i1 has none
         type_ = memory_type(buffer.dtype) if as_stored else value_type(buffer.dtype)
         name = self.b.alloca("r", f"[{max(a + n for a, n in ordered)} x {type_}]")
         self.slots[buffer] = Slots({}, name, as_stored)
 
     def _slot(self, buffer: Buffer, index: Expr, lanes: int) -> tuple[str, int]:
-        """Pointer to the slot, and its alignment."""
+        """Pointer to the slot of an access, and the slot's alignment in bytes."""
         access = constant_access(index, lanes)
         if access is None:
             raise InternalError(
@@ -103,10 +106,10 @@ class Registers:
         return self.emit(f"load {self.slot_type(buffer, lanes)}, ptr {pointer}, align {align}")
 
     def _window(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
-        """One column of a block of row vectors, for any first row.
+        """One column of a block of row vectors, which may begin at any row.
 
-        If other columns begin at other rows, the column is composed of columns of the aligned
-        square blocks that it touches.  All columns share these.
+        If the columns of the buffer begin at different rows, each is composed from columns of
+        aligned square blocks.  All columns share the transposed blocks.
         """
         width = rows[0][1]
         offset = rows[0][0] // width % width
@@ -126,16 +129,16 @@ class Registers:
     def _column(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
         """One column of a block of row vectors.
 
-        The block is divided into square blocks of 2^n rows, one below the other.  All of them are
+        The block is divided into square blocks of 2^n rows, one below the other.  All squares are
         transposed at once, in n rounds, so that the columns share most of the shuffles.  Each
-        shuffle stays within 16-byte lanes or moves such lanes as a whole, which takes one
-        instruction without an index table.  Elements missing from a square may have any value.
+        shuffle stays within 16-byte lanes or moves whole lanes.  This takes one instruction without
+        an index table.  Elements missing from a square may have any value.
         """
         wide = is_narrow(buffer.dtype) and not self.slots[buffer].as_stored
         width = _power_of_two(rows[0][1])
         blocks = _power_of_two(-(-len(rows) // width))
         group = min(width, _LANE_BYTES // (4 if wide else buffer.dtype.bytes))
-        count = width // group  # number of lanes in a row
+        count = width // group  # number of 16-byte lanes in a row
         slots = self.slots[buffer]
         loaded = [
             self._row(buffer, access, width)
@@ -169,7 +172,7 @@ class Registers:
         return self.b.shuffle(type_, row, "poison", (*range(access[1]), *rest))
 
     def _concatenated(self, buffer: Buffer, rows: list[str], width: int) -> str:
-        """2^n vectors of `width` elements as one."""
+        """One vector: the concatenation of 2^n vectors of `width` elements."""
         while len(rows) > 1:
             type_, both = self.slot_type(buffer, width), tuple(range(2 * width))
             rows = [self.b.shuffle(type_, a, b, both) for a, b in zip(rows[::2], rows[1::2])]
@@ -177,9 +180,10 @@ class Registers:
         return rows[0]
 
     def _interleaved(self, type_: str, rows: list[str], column: int, width: int) -> str:
-        """For each 16-byte lane, column number `column` of the square block of `rows`.
+        """Column number `column` of each square block that `rows` form in one 16-byte lane.
 
-        Each round interleaves the rows with those half a block further down.
+        Each round interleaves every row of the upper half of the block with its counterpart in the
+        lower half.
         """
         group, first_element = len(rows), column
         while len(rows) > 1:
@@ -195,8 +199,9 @@ class Registers:
         return rows[0]
 
     def _joined(self, type_: str, rows: list[str], column: int, group: int) -> str:
-        """Of each square block of `rows`, the lane `column` of `group` elements; the lanes are side
-        by side.  Each round takes every second lane of two adjacent vectors.
+        """Select lane number `column` (of `group` elements) from every row in the vectors `rows`,
+        and put these lanes side by side.  Each round takes every second lane of two adjacent
+        vectors.
         """
         width = int(type_[1:].split(" ", 1)[0])
         while len(rows) > 1:

@@ -1,13 +1,13 @@
-"""Rounded and clipped floats as narrow integers, by the conversion that rounds.
+"""Conversion of rounded and clipped floats to narrow integers, by an instruction that also rounds.
 
     i8(min(max(round(x), -128), 127))
     u8(min(max(round(x) + 3, 0), 255))
 
-x86 converts a float to the nearest i32 in one instruction, whereas rounding and converting takes
-two.  It also narrows integers with saturation, which does the clipping.  Machines differ in the
-results for NaN and for numbers beyond i32.  So x is clipped before the conversion.  This gives the
-same number, since the limits are whole.  NaN becomes 0, as `ir.storage.truncated` defines.  A whole
-number is added after the conversion.
+x86 converts a float to the nearest i32 in one instruction; rounding and then converting takes two.
+x86 also narrows integers with saturation, which does the clipping.  Machines differ in the results
+for NaN and for numbers beyond i32, so x is clipped before the conversion.  The result is the same,
+since the limits are whole.  NaN becomes 0, as `ir.storage.truncated` defines.  The offset, such as
+3 above, is added after the conversion.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .arithmetic import Arithmetic
 from .llvm_text import literal, value_type, vector
 
 MOST_ADDED = 1 << 15
-"""Numbers up to this one are exact in f32, and do not wrap where limits are of 16 bits."""
+"""Upper bound on the offset: below it, sums with 16-bit limits are exact in f32 and fit in i32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Rounded:
     """A float that is rounded and clipped.
 
     x: the float, f32.
-    low, high: the limits, whole numbers inside the type of the result.
+    low, high: the limits, whole numbers that the type of the result holds.
     offset: the whole number that is added before clipping.
     """
 
@@ -41,7 +41,7 @@ class Rounded:
 
 
 def rounded(e: ir.Cast) -> Rounded | None:
-    """The rounding and clipping in `e` to at most 16 bits; None for other forms."""
+    """The rounding and clipping in `e`, a cast to at most 16 bits; None for other forms."""
     to = e.type
     if not to.is_int or to.bits > 16:
         return None
@@ -77,14 +77,14 @@ def write(code: Arithmetic, found: Rounded, to: DType, lanes: int, x: str) -> st
     made = code.emit(f"select {bools} {is_number}, {wide} {made}, {wide} {nan}")
     if found.offset:
         made = code.binary("add", i32, lanes, made, literal(found.offset, i32, lanes))
-    # the limits of the type itself, to which instructions saturate
+    # clip to the limits of the type, which selects saturating instructions
     for op, limit in (("max", to.min), ("min", to.max)):
         made = code.binary(op, i32, lanes, made, literal(int(limit), i32, lanes))
     return code.emit(f"trunc {wide} {made} to {narrow}")
 
 
 def as_floats(code: Arithmetic, lanes: int, x: str, clipped: str) -> str:
-    """The clipped integer as f32; NaN becomes 0."""
+    """`clipped`, the rounded and clipped float, or 0 where the original `x` is NaN."""
     floats = value_type(f32, lanes)
     is_number = code.emit(f"fcmp ord {floats} {x}, {x}")
     zero = literal(0.0, f32, lanes)
@@ -93,7 +93,7 @@ def as_floats(code: Arithmetic, lanes: int, x: str, clipped: str) -> str:
 
 
 def _with_constant(e: Expr, op: str) -> tuple[Expr, float] | None:
-    """The other operand and the constant of an operation of floats."""
+    """The variable operand and the constant of an f32 operation `op`; None for others."""
     if not isinstance(e, ir.Binary) or e.op != op or e.dtype is not f32:
         return None
     for x, constant in ((e.a, e.b), (e.b, e.a)):

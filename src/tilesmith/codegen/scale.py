@@ -1,4 +1,4 @@
-"""x * 2^floor(y) in f32, the instruction with which AVX-512 ends an exponential."""
+"""x * 2^floor(y) in f32: the AVX-512 instruction that ends the expansion of an exponential."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .llvm_text import shuffle_mask, vector
 
 
 def scalef(b: Builder, lanes: int, x: str, y: str) -> str:
-    """x * 2^floor(y), rounded once; the instruction has 4, 8 or 16 lanes."""
+    """x * 2^floor(y), rounded once, by instructions of 4, 8 or 16 lanes."""
     here = vector("float", lanes)
     if lanes in (4, 8, 16):
         mask, rounding = ("i16", ", i32 4") if lanes == 16 else ("i8", "")
@@ -32,7 +32,9 @@ def scalef(b: Builder, lanes: int, x: str, y: str) -> str:
 
 
 def _picked(b: Builder, value: str, lanes: int, taken: range, size: int) -> str:
-    """The lanes `taken` of `value`, which has `lanes`, the last repeated up to `size`."""
+    """The lanes `taken` of `value`, a vector of `lanes` lanes.  The last one is repeated to fill
+    `size`.
+    """
     mask = shuffle_mask((*taken, *([taken[-1]] * (size - len(taken)))))
     type_ = vector("float", lanes)
     return b.emit(f"shufflevector {type_} {value}, {type_} poison, {mask}")

@@ -1,17 +1,17 @@
-"""The sizes of a run: numbers that a program computes from the extents of its inputs.
+"""The sizes of a run, computed by native code from the extents of a program's inputs.
 
     def tilesmith_sizes(extents: i64[..], values: i64[..]) -> values
 
 `extents` holds a number for each symbol, and `values` receives the results.  These are, in order:
-the bytes of the arena, the bytes of scratch memory for each thread, the extents of the outputs, the
-extents of inputs that are formulas of symbols, known upper bounds on extents that depend on data,
-and the values that the main function uses.  Output extents that depend on data are left out.  The
-function returns `Code.SIZES` if an extent is outside its range, or if a derived extent or an
-operator's `slack` is negative, and `Code.OVERFLOW` if a result does not fit 64 bits.  Nothing is
-allocated before it has returned 0, so every size is checked before it reaches memory.
+the bytes of the arena, the bytes of scratch memory for each thread, the extents of the outputs
+(except those that depend on data), the extents of inputs that are formulas of symbols, known upper
+bounds on extents that depend on data, and the values that the main function uses.  The function
+returns `Code.SIZES` if an extent is outside its range, or if a derived extent or an operator's
+`slack` is negative, and `Code.OVERFLOW` if a result does not fit 64 bits.  No memory is allocated
+before the function has returned 0, so no unchecked size is used.
 
-When a run measures extents (see `program.nodes`), the main function calls a similar function.  It
-computes the dependent values from all extents known so far.
+After a run has measured extents (see `program.nodes`), the main function calls a similar function.
+This one computes the values that depend on these extents, from all extents known so far.
 
 Both are ordinary functions of loop IR, without workspace and context.
 """
@@ -44,7 +44,7 @@ from tilesmith.support.errors import InternalError
 from .context import Code
 
 _TOGETHER = 16
-"""Number of conditions that one branch tests."""
+"""Upper bound on the conditions that one branch tests."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +52,7 @@ class SizeProgram:
     """The sizes of a run.
 
     symbols: the symbols, in the order of the extents.
-    values: the expressions to compute, by position.
+    values: the expressions to compute, by position in the array of results.
     extents: extents of tensors and slacks of operators, which must not be negative.
     checks: whether the symbols' ranges are checked.
     """
@@ -97,7 +97,7 @@ class _Body:
         self._overflows: list[Expr] = []
 
     def value(self, size: Expr) -> Expr:
-        """The name of an expression's value, or a literal."""
+        """Add statements that compute an expression; return the name of its value, or a literal."""
         for e in post_order(size, self._names):
             self._names[e] = e
             if isinstance(e, Var):
@@ -112,18 +112,18 @@ class _Body:
         return self._names[size]
 
     def leave_if_overflow(self) -> None:
-        """Return from the function if a result since the last check does not fit."""
+        """Add a return for the case that a result since the last such check exceeds 64 bits."""
         self.leave_if(self._overflows, Code.OVERFLOW)
         self._overflows = []
 
     def leave_if(self, conditions: Sequence[Expr], code: Code) -> None:
-        """Return from the function if any of the conditions holds."""
+        """Add a return of `code` for the case that any of the conditions holds."""
         for i in range(0, len(conditions), _TOGETHER):
             some = any_of(*conditions[i : i + _TOGETHER])
             self.statements.append(If(some, Return(const(code, i32))))
 
     def whole(self) -> Stmt:
-        """All statements."""
+        """All statements, as one."""
         rest: list[Stmt] = []
         for s in reversed(self.statements):
             if isinstance(s, Stmt):

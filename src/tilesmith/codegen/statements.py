@@ -1,8 +1,8 @@
 """Translation of loop IR statements to LLVM text, one function at a time: the kernel, and its
 parallel loops.
 
-A parallel loop becomes a function over a range of iterations.  Its captured values travel in a
-struct, its environment.  The context's `parallel_for` calls it with ranges.
+A parallel loop becomes a function over a range of iterations.  The values that it captures are
+passed in a struct, its environment.  The context's `parallel_for` calls the function with ranges.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ from .values import Mask, Values
 
 
 class Statements:
-    """Writer of the statements of one LLVM function: the kernel, or a parallel loop inside it
-    (`parent`).
-    """
+    """Writer of the statements of an LLVM function: a kernel, or a parallel loop in `parent`."""
 
     def __init__(
         self, module: Module, hooks: Hooks = CPU, parent: Statements | None = None
@@ -65,7 +63,7 @@ class Statements:
         self.checks = Checks(self.values, module, "ret void" if parent else hooks.stop)
         further = {ir.Load: self.memory.load, ir.TensorCall: self.tensors.call, ir.Call: self._call}
         self.values.rules |= further
-        # Statements that a rule postpones.  They keep the recursion shallow.
+        # Statements to be written after the current one, which keeps the recursion shallow.
         self._next: list[Stmt] = []
         self._plain: dict[type[Stmt], Callable[[Any], None]] = {
             nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
@@ -95,7 +93,7 @@ class Statements:
         self._next, self.b.scope = outside
 
     def plain(self, s: Stmt) -> None:
-        """Write `s` as most targets do."""
+        """Write `s` without the target's own writers."""
         self._plain[type(s)](s)
 
     def _call(self, e: ir.Call, mask: Mask | None) -> str:
@@ -106,7 +104,7 @@ class Statements:
         return self.values.call(e, mask)
 
     def _outlined(self, e: ir.Call, x: str) -> str:
-        """A call of a mathematical function, which the module defines once."""
+        """A call of a mathematical function that the module defines, once."""
         module, type_ = self.module, value_type(e.dtype, e.lanes)
         symbol = module.outlined.get((e.name, e.lanes))
         if symbol is None:
@@ -171,13 +169,16 @@ class Statements:
             self._loop(s, start, end, nonempty)
 
     def bind_loop(self, s: nodes.For, value: str) -> None:
-        """Bind the variable of a loop to a value."""
+        """Bind a loop's variable to a value."""
         if self.env.is_nonnegative(s.start):
             self.env.nonnegative.add(s.var)
         self.env.bind(s.var, value)
 
     def _loop(self, s: nodes.For, start: str, end: str, nonempty: str) -> None:
-        """A counted loop with its test at the end, and a guard unless it is `nonempty`."""
+        """A counted loop with its test at the end.
+
+        nonempty: operand of the condition that guards the loop; "" if the loop runs at least once.
+        """
         head, leave = self.b.label("loop"), self.b.label("exit")
         code = Lines(head)
         var, following = self.b.name("i"), self.b.name("n")
@@ -189,7 +190,7 @@ class Statements:
             self.b.do(f"{following} = add nsw i64 {var}, 1")
             more = self.emit(f"icmp slt i64 {following}, {end}")
             self.b.branch(more, head, leave)
-        before = self.b.scope.code.label  # moving values out of the loop may have ended a block
+        before = self.b.scope.code.label  # values moved out of the loop may end the block
         if nonempty:
             self.b.branch(nonempty, head, leave)
         else:
@@ -259,7 +260,7 @@ class Statements:
     def _evaluate(self, s: nodes.Evaluate) -> None:
         e = s.value
         if not (isinstance(e, ir.Call) and e.name == "prefetch"):
-            self.value(e)  # pure: evaluated only for the errors that it may raise
+            self.value(e)  # it has no effect; evaluating it may raise an error
             return
         location = e.args[0]
         if not isinstance(location, ir.Load) or location.lanes != 1:
@@ -305,12 +306,14 @@ class Statements:
     def _return(self, s: nodes.Return) -> None:
         self.settle()
         self.b.do(f"ret i32 {self.value(s.code)}")
-        self.b.start_block(self.b.label("after"))  # code after it never runs
+        self.b.start_block(self.b.label("after"))  # the code in this block never runs
 
     # Parallel loops
 
     def _parallel(self, s: nodes.For) -> None:
-        """The loop as a function over a range of iterations, and the call that distributes it."""
+        """Write a parallel loop as a function over a range of iterations, and the call that
+        distributes the iterations.
+        """
         module = self.module
         start, extent = self.value(s.start), self.value(s.extent)
         self.b.scope.fleeting.clear()
@@ -365,6 +368,6 @@ class Statements:
         self.b.start_block(fine)
 
     def settle(self) -> None:
-        """Fence after streaming stores, which are weakly ordered."""
+        """Write a fence if there were streaming stores, which are weakly ordered."""
         if self.memory.streams:
             self.b.do("fence seq_cst")

@@ -1,9 +1,9 @@
-"""Streaming stores: results that no cache can hold are written past the caches.
+"""Streaming stores, which write results that are too large for any cache past the caches.
 
 An ordinary store to a line that is not cached first reads the line from memory, so a copy moves 3
 bytes instead of 2.  A streaming store (LLVM's `!nontemporal`) writes a whole line without reading
-it.  It pays only where whole lines are written.  It harms where the next kernel would have found
-the result in a cache.
+it.  It is faster only where whole lines are written.  It is slower where the next kernel would have
+found the result in a cache.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _LEAST_BYTES = 16
 
 
 def streamed(func: Func, loaded: Collection[Buffer], target: Target) -> frozenset[Buffer]:
-    """The outputs of `func` to write past the caches: the outputs that it does not read, if they
-    exceed every cache together.
+    """The outputs of `func` to write past the caches: if all outputs together exceed every cache,
+    those that `func` does not read.
 
-    By the end, ordinary stores would have evicted the first results, so a reader that starts with
-    these loses nothing.
+    With ordinary stores, the first results would already be evicted at the end.  So a reader that
+    begins with the first results loses nothing.
     """
     sizes = {b: b.dtype.bytes * math.prod(map(_extent, b.shape)) for b in func.outputs}
     if not target.overflows(sum(sizes.values())):
@@ -43,10 +43,10 @@ def _extent(extent: Expr | int) -> int:
 
 
 def whole_lines(stores: Iterable[Store], buffers: Collection[Buffer]) -> dict[Store, int]:
-    """The consecutive `stores` that together write whole cache lines of `buffers`, each with its
-    alignment in bytes.
+    """Those of the consecutive `stores` that together write whole cache lines of `buffers`.  For
+    each store, its alignment in bytes.
 
-    The buffers start at a line.
+    The buffers must start at a cache line.
     """
     runs: dict[tuple[object, ...], list[tuple[Store, int, int]]] = {}
     for s in stores:

@@ -1,4 +1,4 @@
-"""A kernel's uses of its buffers, collected in one walk before code generation."""
+"""The ways in which a kernel uses its buffers, collected in one walk before code generation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def moved(s: loop.Store) -> Buffer | None:
 
 
 def _of(place: Expr) -> set[Buffer]:
-    """The buffer that contains an element."""
+    """The buffer of the element that a load reads, in a set; an empty set for other expressions."""
     buffer = place.buffer if isinstance(place, Load) else None
     return {buffer} if isinstance(buffer, Buffer) else set()
 
@@ -32,11 +32,11 @@ def _of(place: Expr) -> set[Buffer]:
 class Survey:
     """A kernel's uses of its buffers.
 
-    written: buffers that are stored to.
+    written: buffers that the kernel, or code that it calls, may store to.
     loaded: buffers that are loaded from.
     accesses: the accesses to register buffers, all constant, as (first element, lanes).
-    windows: register buffers whose columns are read from different first rows.
-    computed: register buffers with computed elements, besides copied ones.
+    windows: register buffers of which columns are read that begin at different rows.
+    computed: register buffers to which computed elements are stored, not only copied ones.
     asserts: whether the kernel may stop early.
     checks: whether it checks indices.
     """
@@ -49,7 +49,7 @@ class Survey:
     asserts: bool = False
     checks: bool = False
     _seen: set[Expr] = field(default_factory=set)
-    # By buffer, the first row of its columns.
+    # For each buffer, the first row of the column that was read first.
     _tops: dict[Buffer, int] = field(default_factory=dict)
 
     def statement(self, stmt: Stmt) -> None:
@@ -57,7 +57,7 @@ class Survey:
             self._statement(s)
 
     def _statement(self, s: Stmt) -> None:
-        """Record the uses by a statement, without uses by statements inside it."""
+        """Record the uses by a statement itself, without the statements inside it."""
         if isinstance(s, loop.Store):
             self.written.add(s.buffer)
             for i in s.indices:
@@ -79,7 +79,7 @@ class Survey:
             elif isinstance(s, (loop.CallFunction, loop.CallHost, loop.Grow, loop.Point)):
                 self.written |= set().union(*map(_of, own_exprs(s)))
             elif isinstance(s, loop.Locate):
-                self.written.add(s.buffer)  # other code may write to it, under other names
+                self.written.add(s.buffer)  # other code may write to it through other pointers
             self.asserts |= isinstance(s, (loop.Assert, loop.Return))
             for e in own_exprs(s):
                 self.expression(e)

@@ -4,12 +4,12 @@ C, and devices.
 A description file (TOML or JSON) is a table with fields of `CpuModel`, or of `Device` if the base
 is a device, and:
 
-    name = "server-64"      # shown to people; the file's name without it
-    base = "x86-64-v4"      # whose instructions code may use, and whose other fields hold
+    name = "server-64"      # shown to users; the default is the file's name
+    base = "x86-64-v4"      # gives the instructions, and the fields that the table omits
 
 Code generation starts from the baseline CPU and adds exactly the features listed in a `Target`.  So
 a machine that hides a feature (a virtual machine, an operating system without AVX-512 state) never
-gets code that uses it.  `Target.cpu` only steers LLVM's tuning.
+gets code that uses this feature.  `Target.cpu` affects only LLVM's tuning.
 """
 
 from __future__ import annotations
@@ -57,24 +57,26 @@ _MACHINES: dict[str, tuple[str, CpuModel]] = {
 _SUFFIXES = (".toml", ".json")
 
 _ONE_WIDE_FMA = frozenset({"znver4", "icelake-client", "tigerlake", "rocketlake", "cannonlake"})
-"""CPUs that start one 512-bit fused multiply-add per cycle; others with AVX-512 start two."""
+"""CPUs that start one 512-bit fused multiply-add per cycle.  Other CPUs with AVX-512 start two."""
 
 _TILES_CPU = "sapphirerapids"
-"""The oldest CPU with AMX.  A CPU with AMX that reports the name of an older one, as virtual
-machines do, is taken for it.
+"""The oldest CPU with AMX.  If a CPU reports AMX but an older CPU's name, as virtual machines do,
+this CPU is assumed.
 """
 
 _WITH_TILES = frozenset({_TILES_CPU, "emeraldrapids", "graniterapids", "graniterapids-d"})
 _SLOW_BF16_DOTS = _WITH_TILES | {"cooperlake"}
-"""CPUs that take as long for a dot product of pairs of bf16 as for four multiply-adds of f32; AMD's
-take as long as for one.
+"""CPUs on which a dot product of pairs of bf16 takes as long as four multiply-adds of f32.  On
+AMD's CPUs it takes as long as one.
 """
 
 _AMD = "znver", "bdver", "btver"
 """Prefixes of the names of AMD's CPUs with AVX."""
 
 _LOOP_FMAS = 3.0
-"""Multiply-adds that a loop displaces on Intel's CPUs, where they and its counters share ports."""
+"""Multiply-adds that a loop's own instructions displace per iteration on Intel's CPUs, where both
+use the same ports.
+"""
 
 _NOT_FOR_CODE = frozenset(
     {
@@ -90,11 +92,15 @@ _NOT_FOR_CODE = frozenset(
         "user-msr",
     }
 )
-"""Host features that kernels can't use; without them executables run on more machines."""
+"""Host features that kernels never use.  Targets omit them, so that executables run on more
+machines.
+"""
 
 
 def has_slow_gathers(target: Target) -> bool:
-    """True for CPUs whose gathers take longer than as many loads: AMD's, which are microcoded."""
+    """True for CPUs on which a gather takes longer than separate loads: AMD's, whose gathers are
+    microcoded.
+    """
     return target.cpu.startswith("znver")
 
 
@@ -200,9 +206,9 @@ def _described(path: Path) -> Target:
 
 
 def _c_target() -> Target:
-    """C text for any CPU; its object code is for this machine's architecture.
+    """The target "c": C text for any CPU, compiled for this machine's architecture.
 
-    Tiles are those of 128-bit vectors in 16 registers, which suit most CPUs.
+    Tiles are sized for 16 registers with 128-bit vectors, which suit most CPUs.
     """
     return Target("c", host().triple, "generic", frozenset(), 128, 16, CpuModel(), backend="c")
 
@@ -250,17 +256,19 @@ def host() -> Target:
 
 
 def _tuning(cpu: str, features: frozenset[str]) -> str:
-    """The CPU of that name; if the features contradict the name, the successor of an older CPU."""
+    """The CPU for LLVM's tuning: `cpu`, or the oldest CPU with AMX if there is AMX, but not in
+    `cpu`.
+    """
     has_tiles = "amx-tile" in features
     return _TILES_CPU if has_tiles and cpu not in _WITH_TILES else cpu
 
 
 def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:
-    """Features of `needed` that `machine` lacks, sorted.  If there are none, code for `needed` runs
-    on `machine`.
+    """Features of `needed` that `machine` lacks, sorted.  If none is missing, code for `needed`
+    runs on `machine`.
 
-    Another architecture or system counts as a missing feature named after it.  Code for a device
-    needs no features of the host.
+    A different architecture or operating system counts as a missing feature, under its name.  Code
+    for a device needs no features of the host.
     """
     if needed.device is not None:
         return ()
@@ -272,19 +280,19 @@ def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:
 
 
 def covers(machine: Target, needed: Target) -> bool:
-    """True if code made for `needed` runs on `machine`.  `missing_features` gives the reasons if it
-    doesn't.
-    """
+    """True if code for `needed` runs on `machine`; if not, `missing_features` says why."""
     return not missing_features(machine, needed)
 
 
 def base_cpu(t: Target) -> str:
-    """The CPU whose features are LLVM's starting point; the target's own list is added to it."""
+    """The baseline CPU that LLVM is given, to whose features those of the target are added."""
     return t.cpu if t.device is not None else BASE_CPUS.get(t.triple.split("-")[0], "generic")
 
 
 def _cores() -> dict[str, int]:
-    """Numbers of this machine's cores and of the hardware threads per core; empty if unknown."""
+    """The number of this machine's cores, and of hardware threads per core, by field of `CpuModel`;
+    empty if unknown.
+    """
     cores = {
         _numbers(os.path.join(folder, "thread_siblings_list"))
         for folder in glob.glob("/sys/devices/system/cpu/cpu[0-9]*/topology")

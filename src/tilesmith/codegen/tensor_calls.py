@@ -17,9 +17,9 @@ from .values import Mask
 
 
 class TensorCalls:
-    """Writes calls of tensor intrinsics.
+    """Writer of calls of tensor intrinsics.
 
-    tiles: tiles that the surrounding stores have loaded, until memory changes.
+    tiles: tiles that were already loaded, for reuse until memory changes.
     """
 
     def __init__(self, memory: Memory, module: Module, hooks: Hooks) -> None:
@@ -34,7 +34,7 @@ class TensorCalls:
         return TensorCode(self.b, self._thread)
 
     def call(self, e: TensorCall, mask: Mask | None) -> str:
-        """The result of a call."""
+        """Write a call; return the operand of its result."""
         target = self.module.target
         intrinsic = tensor_intrinsic(e.name)
         if self.module.strict and intrinsic.tolerance:
@@ -92,8 +92,8 @@ class TensorCalls:
         return self.tiles[key]
 
     def keep_alive(self, s: For, var: str, start: str) -> None:
-        """Write the code that loops with some intrinsics must run regularly, at the end of
-        iterations.
+        """Write the keep-alive code at the end of a loop's body, if the loop needs it (see
+        `keep_alive`).
         """
         if s not in self.module.breaks:
             return

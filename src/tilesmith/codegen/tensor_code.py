@@ -1,4 +1,4 @@
-"""The instructions from which `emit` of a tensor intrinsic composes its code.
+"""The instructions from which a tensor intrinsic's `emit` composes its code.
 
 Values are vectors in LLVM's types; a tile is a vector of its elements in row-major order.
 """
@@ -42,8 +42,8 @@ class Value:
 
 
 class TensorCode:
-    """Instructions for one call of an intrinsic; each method returns the value of one
-    instruction.
+    """Writer of the instructions for one call of an intrinsic.  Each method writes one and returns
+    its value.
     """
 
     def __init__(self, builder: Builder, thread: Callable[[], Value]) -> None:
@@ -53,7 +53,7 @@ class TensorCode:
     def call(self, function: str, type_: str, *args: Value) -> Value:
         """A call of an LLVM intrinsic, by its full name without @ and the type of its result.
 
-        A name that LLVM does not know fails when the kernel is compiled.
+        If LLVM does not know the name, compiling the kernel fails.
         """
         operands = ", ".join(f"{a.type} {a.text}" for a in args)
         return Value(type_, self._builder.emit(f"call {type_} @{function}({operands})"))
@@ -77,7 +77,9 @@ class TensorCode:
         return self._thread()
 
     def load(self, pointer: Value, type_: str, offset: int = 0, align: int = 1) -> Value:
-        """The value `offset` bytes after a pointer, at a multiple of `align`."""
+        """Load the value `offset` bytes after a pointer, from an address that is a multiple of
+        `align`.
+        """
         address = pointer.text
         if offset:
             address = self._builder.emit(f"getelementptr i8, ptr {address}, i64 {offset}")
@@ -94,7 +96,7 @@ class TensorCode:
         ))  # fmt: skip
 
     def integer(self, word: str, a: Value, b: Value | int) -> Value:
-        """An instruction of LLVM on integers, such as `mul` or `lshr`."""
+        """An integer instruction of LLVM, such as `mul` or `lshr`."""
         right = b.text if isinstance(b, Value) else str(b)
         return Value(a.type, self._builder.emit(f"{word} {a.type} {a.text}, {right}"))
 
@@ -128,10 +130,10 @@ class TensorCode:
         return Value(type_, self._builder.emit(f"bitcast {x.type} {x.text} to {type_}"))
 
     def repeated(self, x: Value, times: int) -> Value:
-        """The lanes of `x`, repeated `times` times: a tile that all rows of another one share."""
+        """The lanes of `x`, repeated `times` times: a row that all rows of a tile share."""
         if x.type == x.element:
             return Value(f"<{times} x {x.type}>", self._builder.splat(x.type, x.text, times))
-        # LLVM broadcasts whole words better than their parts.
+        # LLVM generates better code for the broadcast of a 32-bit word than for that of its parts.
         if (x.element, x.lanes) in (("i16", 2), ("i8", 4)):
             word = self._builder.splat("i32", self.bitcast(x, "i32").text, times)
             type_ = f"<{x.lanes * times} x {x.element}>"

@@ -1,4 +1,4 @@
-"""The permission to use AMX tiles, which Linux grants on request.
+"""Permission to use AMX tiles, which Linux grants on request.
 
 Tile registers take 8 KiB of each thread's state.  Linux kills a process that uses them without
 permission.  The permission holds for all threads of the process.
@@ -15,15 +15,15 @@ from typing import Literal
 _ARCH_PRCTL = 158
 _GET_SUPPORTED, _REQUEST = 0x1021, 0x1023
 _TILE_DATA = 18
-"""Numbers of the system call, of its functions and of the state's component (arch_prctl(2))."""
+"""Numbers of arch_prctl(2): the system call, its functions, and the state component of tiles."""
 
 
 @lru_cache(maxsize=1)
 def tile_permission() -> Literal["granted", "refused", "none"]:
-    """The system's answer to the request, which is made once in a process; "none" if it knows no
-    tiles.
+    """The system's answer to the request for AMX tiles; "none" if the system does not support them.
+    A process makes the request once.
 
-    The CPU may lack them even so.
+    Even with permission, the CPU may lack tiles.
     """
     if platform.machine() != "x86_64" or not sys.platform.startswith("linux"):
         return "none"

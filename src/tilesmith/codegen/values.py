@@ -1,15 +1,15 @@
 """Expressions to LLVM instructions.
 
 `value(e)` returns the operand text for `e`.  The memory that `e` reads determines the scope in
-which its value is written and reused:
+which the value of `e` is written and reused:
 
-- Without reads: in the outermost scope that has its variables.
-- Integers read unconditionally from buffers that nobody writes (indices), and checked indices:
-  likewise, but only where their condition holds.
-- Other reads of such buffers: kept in their scope.
-- Reads of written buffers: kept within one statement.
+- `e` reads no memory: in the outermost scope that has the variables of `e`.
+- `e` is a checked index, or an integer read unconditionally from a buffer that nobody writes (an
+  index): the same, but not outside of a branch or of a loop that may not run.
+- `e` reads other elements of buffers that nobody writes: in the current scope.
+- `e` reads written buffers: in the current scope, for one statement.
 
-`mask` is the vector of active lanes where a lane-wise `Select` protects loads and checks of
+`mask` is the vector of active lanes, for operands of a lane-wise `Select` that load or check
 indices.  Other expressions ignore it, because nothing in them can trap or report.
 """
 
@@ -41,8 +41,8 @@ class Mask:
 
     text: operand text of a bool vector.
     lanes: number of lanes.
-    known: which lanes are active, if that is known.
-    outer: the mask that contains this one; None for all lanes.
+    known: for each lane, whether it is active; None if not known at compile time.
+    outer: a mask whose active lanes include those of this one; None for all lanes.
     """
 
     text: str
@@ -52,18 +52,18 @@ class Mask:
 
 
 Rule = Callable[[Any, Mask | None], str]
-"""Writer of an expression of one class for the active lanes: its operand."""
+"""Writer of the expressions of one class, for the active lanes; it returns the operand."""
 
 
 _DEEP = 32
-"""Nesting of scopes from which on a value is searched only in the scopes of its variables."""
+"""Scope depth above which an expression's value is searched only down to its variables' scopes."""
 
 
 class Values:
-    """Writer of expressions; inside a scope that knows its value, an expression is not written
-    again.
+    """Writer of expressions.  An expression whose value is known in the current scope, or in a
+    scope around it, is not written again.
 
-    rules: writers by class of expression.  `Memory` and the writers of calls add theirs.
+    rules: writers by class of expression.  `Statements` adds those of loads and calls.
     """
 
     def __init__(self, b: Builder, env: Environment, ops: Arithmetic, module: Module) -> None:
@@ -84,8 +84,8 @@ class Values:
     # analysis
 
     def needs_guard(self, e: Expr) -> tuple[bool, bool]:
-        """Whether `e` reads memory or checks an index, so that it may be evaluated only under its
-        condition. Also whether the kernel writes that memory.
+        """Whether `e` reads memory or checks an index, so that it may be evaluated only under the
+        conditions around it.  Also whether the kernel writes to this memory.
         """
         depends = ir.symbols(e)
         reads = self._memory.get(depends)
@@ -126,7 +126,7 @@ class Values:
         return result
 
     def _known(self, e: Expr, mask: Mask | None, fleeting: bool) -> str | None:
-        """The operand of `e` if it was already written for all active lanes."""
+        """The operand of `e`, if `e` was already written for all active lanes, else None."""
         least = self.env.level(e) if self.b.scope.depth > _DEEP else 0
         while True:
             key = _key(e, mask)
@@ -156,7 +156,9 @@ class Values:
             return self.value(e.body, mask)
 
     def when_any(self, mask: Mask, e: Expr) -> str:
-        """`e` if any lane is active, else 0: it must not read memory for inactive lanes."""
+        """The value of `e` if any lane is active, else 0, since `e` must not read memory for
+        inactive lanes.
+        """
         active = self.emit(f"call i1 @llvm.vector.reduce.or(<{mask.lanes} x i1> {mask.text})")
         type_, zero = value_type(e.dtype, e.lanes), self.ops.zero(e.dtype, e.lanes)
         return self.b.diamond(active, type_, lambda: self.value(e), lambda: zero)
@@ -190,8 +192,9 @@ class Values:
         return self.ops.compare(e.op, e.a.dtype, e.lanes, a, b)
 
     def _tail_mask(self, e: ir.Compare) -> str | None:
-        """The mask `Ramp(base, 1, n) < Broadcast(limit)` in 32-bit lanes.  The count is clamped
-        before it is narrowed.
+        """The mask `Ramp(base, 1, n) < Broadcast(limit)` of a tail, compared in 32-bit lanes.  The
+        number of active lanes is clamped before it is narrowed to 32 bits.  None for other
+        comparisons.
         """
         a, b = e.a, e.b
         if e.op not in ("lt", "le") or a.dtype is not i64:
@@ -238,7 +241,7 @@ class Values:
         return Mask(text, b.lanes, known, outer=a)
 
     def _uniform(self, e: Expr, mask: Mask | None) -> str:
-        """A scalar expression inside a vector expression."""
+        """The value of a scalar expression inside a vector expression."""
         return self.when_any(mask, e) if mask and self.needs_guard(e)[0] else self.value(e)
 
     def _cast(self, e: ir.Cast, mask: Mask | None) -> str:

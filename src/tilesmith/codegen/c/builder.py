@@ -11,7 +11,7 @@ from tilesmith.ir.functions import INTRINSICS
 from .prelude import VALUE_TYPES
 
 MATH = {i.name: i.libm for i in INTRINSICS.values() if i.libm}
-"""Intrinsics that are functions of `math.h`; for `float` they end in f."""
+"""Intrinsics that are functions of `math.h`.  The functions on `float` have the suffix f."""
 
 _RESERVED = frozenset((
     "auto", "bool", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
@@ -44,7 +44,7 @@ class Names:
         self._names[item] = self.fresh(item.name)
 
     def alias(self, item: Var | BufferLike, text: str) -> None:
-        """Let `item` stand for `text`, such as an element of a named vector."""
+        """Write `text` for every use of `item`; for example, an element of a named vector."""
         self._names[item] = text
 
     def fresh(self, label: str) -> str:
@@ -64,7 +64,7 @@ class Builder:
     """The lines of a function, appended to the current block.
 
     depth: indentation level of the block.
-    helpers: names of the functions of `prelude` that the text calls.
+    helpers: names of the helper functions (see `prelude`) that the text calls.
     messages: texts of the failures that the function reports.
     called: declarations of the external code that the function calls, by symbol.
     """
@@ -82,13 +82,13 @@ class Builder:
         self.lines.append("    " * self.depth + text)
 
     def constant(self, type_: str, stem: str, text: str) -> str:
-        """The name of a new constant."""
+        """Define a local constant with the value `text` and return its name."""
         name = self.names.fresh(stem)
         self.line(f"const {type_} {name} = {text};")
         return name
 
     def message(self, text: str) -> int:
-        """The number of a message."""
+        """The number of a message; a new message is added to the list."""
         if text not in self.messages:
             self.messages.append(text)
         return self.messages.index(text)

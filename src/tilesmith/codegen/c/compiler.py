@@ -1,4 +1,4 @@
-"""The C compiler of this machine: its command, and its calls."""
+"""The C compiler of this machine: the search for its command, and compilation with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find_compiler() -> tuple[str, ...]:
     """The command of a C compiler: `CC`, else the system's compiler, else the one in the wheel
     `ziglang`.
 
-    Raises UsageError when there is none.
+    Raises UsageError if no compiler is found.
     """
     chosen = compiler_from_environment()
     if chosen:
@@ -55,9 +55,9 @@ def find_compiler() -> tuple[str, ...]:
 
 
 def run_compiler(text: str, flags: tuple[str, ...], suffix: str) -> bytes:
-    """The bytes of the C compiler's output for a translation unit.
+    """Compile a translation unit; return the bytes of the output file.
 
-    Raises UsageError when there is no compiler, InternalError when it refuses the text.
+    Raises UsageError if there is no compiler, InternalError if the compiler refuses the text.
     """
     command = find_compiler()
     with scratch_folder() as folder:
@@ -77,7 +77,7 @@ def run_compiler(text: str, flags: tuple[str, ...], suffix: str) -> bytes:
 def compile_object(text: str, target: Target | None = None, opt: int = 2) -> bytes:
     """Relocatable object code for this machine, compiled from a translation unit.
 
-    opt: 0 for none, else the compiler's -O3, which makes every compiler vectorise loops.
+    opt: 0: no optimisation, else -O3, the level at which every compiler vectorises loops.
     """
     return run_compiler(text, ("-c", "-O0" if opt == 0 else "-O3"), ".o")
 
@@ -88,5 +88,5 @@ def assembly(text: str, target: Target) -> str:
 
 
 def shared_library(text: str) -> bytes:
-    """A shared library for this machine of a translation unit."""
+    """A shared library for this machine, compiled from a translation unit."""
     return run_compiler(text, ("-shared", "-Og"), ".so")

@@ -1,4 +1,4 @@
-"""The differences between a language and portable C, as a value."""
+"""The ways in which a language differs from portable C, as a value."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ def _own_parameters(b: Builder) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The differences between a language and portable C.  The defaults describe portable C.
+    """The ways in which a language differs from portable C.  The defaults describe portable C.
 
-    name: its name in messages.
-    reserved: words that can't be names in it.
-    float_suffix: ending of the names of functions on `float`.
+    name: the language's name in messages.
+    reserved: further words that can't be names in the language.
+    float_suffix: suffix of the names of mathematical functions on `float`.
     memory: qualifier of pointers to the memory of arguments and of the workspace.
-    is_first: an additional condition for recording a failure.
-    failed: statement of a kernel after a failed assertion; "" to go on.
-    pointer: declarations of the parameters for a buffer, given the type of its elements and whether
-        its pointer is restricted.
-    own_parameters: declarations of the last parameters, which the runtime passes.
-    statements: writers of statements by class, which take the function's `Statements` and the
-        statement.  A writer passes statements that it doesn't handle to `Statements.plain`.
+    is_first: text of a further condition (`" && ..."`) for recording a failure.
+    failed: statement that a kernel runs after a failed assertion; "" if the kernel goes on.
+    pointer: writer of the parameters for a buffer, given the type of its elements, and "restrict "
+        or "".
+    own_parameters: writer of the last parameters, which the runtime passes.
+    statements: writers of statements, by class.  Each is called with the function's `Statements`
+        and the statement.  A writer passes a statement that it doesn't handle to
+        `Statements.plain`.
     """
 
     name: str = "C"

@@ -6,11 +6,11 @@ into one C function
     int32_t symbol(buffers..., int64_t scalars..., void *workspace,
                    struct tilesmith_context *context)
 
-which returns 0, or the code of the failure that it noted in the context: the calling convention of
-`runtime/csrc/tilesmith.h`, which the text includes.  Loops, conditions and allocations are written
-as they are in loop IR, with its names.  Buffers of scope stack or register become local arrays,
-buffers of scope heap lie in `workspace`.  `translation_unit` puts functions and the helpers that
-they call into one file.
+It returns 0, or the code of the failure that it recorded in the context.
+`runtime/csrc/tilesmith.h`, which the text includes, defines this calling convention.  Loops,
+conditions, allocations and names are those of the loop IR.  Buffers of scope stack or register
+become local arrays; buffers of scope heap lie in `workspace`.  `translation_unit` joins functions
+and the helpers that they call in one file.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from .prelude import HEADERS, MEMORY_TYPES, VALUE_TYPES, definitions, is_narrow
 class CFunction:
     """A kernel as the text of one C function.
 
-    symbol: its name in C.
-    text: its definition in C.
-    helpers: names of the functions of `prelude` that it calls.
+    symbol: the function's name in C.
+    text: the function's definition in C.
+    helpers: names of the helper functions (see `prelude`) that the kernel calls.
     workspace_bytes: bytes of memory at the workspace argument.
     messages: texts of the assertions, in order.
-    called: declarations of other code that it calls.
+    called: declarations of the other functions that the kernel calls.
     """
 
     symbol: str
@@ -65,7 +65,7 @@ class CFunction:
 class Statements:
     """Statements of a kernel as C text.
 
-    b: the lines.
+    b: the lines written so far.
     values: the writer of expressions.
     """
 
@@ -108,7 +108,7 @@ class Statements:
         self._next.append(s)
 
     def plain(self, s: Stmt) -> None:
-        """Write `s` as portable C does."""
+        """Write `s` in portable C, without the dialect's own writers."""
         self._plain[type(s)](s)
 
     def parameters(self, func: Func) -> list[str]:
@@ -131,7 +131,7 @@ class Statements:
         return "" if buffer in self.overlapping else "restrict "
 
     def inside(self, s: Stmt) -> None:
-        """Write `s` one level deeper; facts about its variables are forgotten afterwards."""
+        """Write `s`, indented by one more level.  Facts about its variables end with it."""
         with self.values.nested() as lines:
             self.statement(s)
         self.b.lines += lines
@@ -145,7 +145,7 @@ class Statements:
                 self._next.append(part)
 
     def block(self, s: Stmt) -> None:
-        """Write `s` as a block; its names go out of scope at its end."""
+        """Write `s` in braces if it declares names, so that these end with it."""
         last = s.stmts[-1] if isinstance(s, nodes.Seq) and s.stmts else s
         if names_the_rest(last) and not _is_plain(last):
             self._braced(s)
@@ -205,7 +205,7 @@ class Statements:
         self._next.append(s.body)
 
     def declare(self, b: Buffer) -> None:
-        """The declaration of an allocated buffer."""
+        """Declare an allocated buffer."""
         name, type_ = self.names(b), MEMORY_TYPES[b.dtype.name]
         if b.scope == "heap":
             offset = self.text(as_expr(self.workspace.offsets[b]))
@@ -285,7 +285,7 @@ class Statements:
         self.b.line("}")
 
     def _result(self, s: Any, name: Var, text: str, label: str = "") -> None:
-        """A name for the result of other code, unless nothing uses it."""
+        """Write a call of other code; its result gets a name, unless nothing uses the result."""
         if label:
             self.b.line(comment(label))
         type_ = (
@@ -298,18 +298,18 @@ class Statements:
         return f"((struct tilesmith_context *){self._address(place)})"
 
     def _located(self, table: Expr, number: int) -> str:
-        """An address from a table."""
+        """The text that loads an address from a table."""
         self.values.begin((table,))
         text, _ = self.values.call("ts_address", self._address(table), str(number))
         return text
 
     def _pointed(self, table: Expr, number: int, address: str) -> None:
-        """An address goes to a table."""
+        """Store an address in a table."""
         text, _ = self.values.call("ts_point", self._address(table), str(number), address)
         self.b.line(f"{text};")
 
     def _address(self, place: Expr) -> str:
-        """The pointer to an element as an argument."""
+        """The pointer to an element, as an argument of type `void *`."""
         assert isinstance(place, Load)
         (index,) = place.indices
         name = self.names(place.buffer)
@@ -354,15 +354,16 @@ def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
 
 
 def finished(writer: Statements, func: Func, symbol: str, is_bare: bool = False) -> CFunction:
-    """The C function whose statements `writer` wrote; a bare function has only the parameters of
-    `func`.
+    """The C function of `func`, whose statements `writer` writes.
+
+    is_bare: whether the function has only the parameters of `func`, without workspace and context.
     """
     *params, workspace, context = writer.parameters(func)
     if not is_bare:
         params.append(f"{workspace}, {context}")
         writer.b.line("(void)workspace, (void)context;")
     writer.statement(func.body)
-    # After a bad index the kernel goes on.
+    # A bad index does not stop the kernel, so the failure is returned at the end.
     status = "context->failure.code" if INDEX in writer.b.messages else "0"
     shown = ",\n    ".join(params)
     lines = [f"int32_t {symbol}(\n    {shown}) {{", *writer.b.lines]
@@ -376,15 +377,16 @@ def finished(writer: Statements, func: Func, symbol: str, is_bare: bool = False)
 
 
 def emit_bare(func: Func, target: Target) -> str:
-    """A C file with a function that has its own parameters only (`write_bare`)."""
+    """A C file with one function without workspace and context parameters (see `write_bare`)."""
     f = write_bare(func)
     return translation_unit_of([*f.called, "", f.text] if f.called else [f.text], f.helpers)
 
 
 def write_bare(func: Func) -> CFunction:
-    """A C function that has its own parameters only, `int32_t name(buffers..., scalars...)`.
+    """A C function without workspace and context parameters: `int32_t name(buffers...,
+    scalars...)`.
 
-    Raises InternalError if it needs a workspace or a context: for memory from the heap or for
+    Raises InternalError if `func` needs a workspace or a context, because it has heap memory or
     assertions.
     """
     writer = Statements(func, ())
@@ -395,7 +397,7 @@ def write_bare(func: Func) -> CFunction:
 
 
 def _is_plain(s: Stmt) -> bool:
-    """Whether a statement names something that nothing uses."""
+    """Whether a statement is a call whose result nothing uses."""
     is_call = isinstance(s, (nodes.CallFunction, nodes.CallHost))
     return is_call and isinstance(s.body, nodes.Seq) and not s.body.stmts
 
@@ -408,23 +410,23 @@ def shown_parameter(p: Buffer | Var) -> str:
 
 
 def comment(text: str) -> str:
-    """`text`, which may hold any characters, as a C comment."""
+    """`text` as a C comment; the text may contain any characters."""
     return f"/* {comment_text(text)} */"
 
 
 def comment_text(text: str) -> str:
-    """`text`, changed so that it may stand inside of a C comment.
+    """`text` with all characters replaced that could break a C comment.
 
-    Line splices, trigraphs and invisible characters could end the comment, or look as if they did.
-    So only printable ASCII and line feeds stay, without backslashes, `??`, or two adjacent
-    characters of `*` and `/`.
+    Line splices, trigraphs and invisible characters could end the comment, or seem to end it.  So
+    only printable ASCII and line feeds stay.  Backslashes, `??` and adjacent characters of `*` and
+    `/` are broken up or replaced.
     """
     shown = "".join(c if c == "\n" or (" " <= c <= "~" and c != "\\") else "." for c in text)
     return re.sub(r"(?<=[*/])(?=[*/])", " ", shown.replace("?", ".") if "??" in shown else shown)
 
 
 def comment_line(text: str) -> str:
-    """`text`, changed so that it can be a line inside a C comment."""
+    """`text` as one line inside a C comment (see `comment_text`)."""
     return comment_text(text).replace("\n", " ")
 
 

@@ -1,9 +1,10 @@
 """Scalar expressions as C text.
 
-A subexpression that a statement uses several times becomes a local constant before the statement. A
-`Select` whose branches load something evaluates only the chosen one: as `?:`, or as `if` and `else`
-where a branch needs constants of its own.  Index arithmetic (`i64` computed from loop variables and
-literals) can't overflow and is written with C's operators; other integers wrap by helper functions.
+A subexpression that a statement uses several times becomes a local constant before the statement.
+A `Select` whose branches load something evaluates only the chosen branch.  It becomes `?:`, or `if`
+and `else` if a branch needs local constants.  Index arithmetic (`i64` computed from loop variables
+and literals) can't overflow and is written with C's operators; other integers wrap by helper
+functions.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ _BOOL = {
 }  # fmt: skip
 _RELATIONS = {"lt": ("<", 10), "le": ("<=", 10), "eq": ("==", 9), "ne": ("!=", 9)}
 _MIXED = frozenset((4, 6, 7, 8, 11))
-"""Precedences of operators whose operands are put into parentheses for the reader."""
+"""Precedences of operators whose operands get parentheses that C does not need, for readability."""
 
-_SHORT = 12  # most characters of index arithmetic that is repeated instead of named
+_SHORT = 12  # longest text of index arithmetic that is repeated instead of named, in characters
 
 
 Rule = Callable[[Any], tuple[str, int]]
@@ -52,18 +53,18 @@ Rule = Callable[[Any], tuple[str, int]]
 
 
 class Expressions:
-    """Writer of expressions.  `text(e)` is the C text of an expression; lines that must run before
-    it go to the builder.
+    """Writer of expressions.  `text(e)` is the C text of an expression.  Lines that must run before
+    the expression are appended to the builder.
 
     context: facts about variables.
-    wrapping: i64 variables that hold data instead of index arithmetic, so that their values may
-        wrap around.
-    bound: values of the local constants that stand for variables.
-    named: the local constants of the current statement, by expression.
-    slots: the variables that hold the vectors of register buffers.
-    rules: writers of scalars by class: the text and its precedence.
-    vector_rules: writers of vectors.
-    vector_type: the type of a vector.
+    wrapping: i64 variables that hold data, not index arithmetic, so that arithmetic on them may
+        wrap.
+    bound: for each variable that became a local constant, its value.
+    named: for each expression of the current statement that became a local constant, its name.
+    slots: for each register buffer, the C variables that hold its vectors.
+    rules: writers of scalar expressions by class; each returns the text and its precedence.
+    vector_rules: the same for vector expressions.
+    vector_type: function from a vector expression to its C type.
     """
 
     def __init__(self, b: Builder, dialect: Dialect) -> None:
@@ -88,7 +89,7 @@ class Expressions:
         self.vector_type: Callable[[Expr], str] = self.type_of
 
     def begin(self, exprs: Iterable[Expr]) -> None:
-        """Start a statement that contains `exprs`: count how often each subexpression occurs."""
+        """Start a statement that contains `exprs`, and count the uses of each subexpression."""
         self.named = {}
         self._uses = {}
         self.count(exprs)
@@ -99,7 +100,9 @@ class Expressions:
 
     @contextmanager
     def nested(self) -> Iterator[list[str]]:
-        """The lines of a nested block, which the caller writes; its names and facts end with it."""
+        """Collect the lines of a nested block, which the caller then appends.  The block's names
+        and facts end with it.
+        """
         b, before = self.b, (self.b.lines, self.named, self.context)
         b.lines, self.named = [], dict(self.named)
         b.depth += 1
@@ -110,7 +113,7 @@ class Expressions:
             b.lines, self.named, self.context = before
 
     def text(self, e: Expr, least: int = _ANY) -> str:
-        """C text of `e`, in parentheses when it binds less than `least`."""
+        """C text of `e`, in parentheses if its precedence is below `least`."""
         text, precedence = self.term(e)
         return f"({text})" if precedence < least else text
 
@@ -178,7 +181,7 @@ class Expressions:
         """`text`, rounded to `dtype` if that is a 16-bit float, as after every operation."""
         return self.call(f"ts_round_{dtype}", text) if is_narrow(dtype) else (text, precedence)
 
-    # one method per node: the text and its precedence
+    # one method per node; it returns the text and its precedence
 
     def var(self, e: Var) -> tuple[str, int]:
         return self.names(e), ATOM
@@ -212,7 +215,7 @@ class Expressions:
         return self.call(f"ts_{op}_{dtype}", e.a, e.b)
 
     def _divides_plainly(self, e: ir.Binary) -> bool:
-        """Whether C's `/` and `%` give the same result and can't trap."""
+        """Whether C's `/` and `%` give the result of this division and can't trap."""
         positive = isinstance(e.b, ir.Const) and e.b.value > 0
         return positive and (e.op.startswith("trunc") or self.is_nonnegative(e.a))
 
@@ -259,7 +262,7 @@ class Expressions:
     def chosen(
         self, e: ir.Select, cond: str, yes: tuple[str, list[str]], no: tuple[str, list[str]]
     ) -> tuple[str, int]:
-        """A choice as `if` and `else`, each with the lines that its value needs."""
+        """Write a `Select` as `if` and `else`, each with the lines that its value needs."""
         name = self.names.fresh("t")
         self.b.line(f"{self.type_of(e)} {name};")
         self.b.line(f"if ({cond}) {{")
@@ -273,7 +276,9 @@ class Expressions:
         return name, ATOM
 
     def branch(self, e: Expr) -> tuple[str, list[str]]:
-        """The text of a branch and the lines before it; its constants end with it."""
+        """The text of a branch, and the lines that must run before it.  Constants in them end with
+        them.
+        """
         with self.nested() as lines:
             return self.text(e, _TERNARY + 1), lines
 
@@ -306,7 +311,7 @@ class Expressions:
         return (f"{element} != 0", 9) if e.dtype.is_bool else (element, ATOM)
 
     def element(self, buffer: ir.BufferLike, indices: tuple[Expr, ...]) -> str:
-        """The element of a flat buffer as an lvalue."""
+        """An element of a flat buffer, as an lvalue."""
         if len(indices) > 1:
             raise InternalError(
                 f"{self.dialect.name} is written from flat buffers, found {len(indices)} indices"
@@ -315,13 +320,13 @@ class Expressions:
         return slot or f"{self.names(buffer)}[{self.text(indices[0]) if indices else '0'}]"
 
     def slot(self, buffer: ir.BufferLike, indices: tuple[Expr, ...], lanes: int) -> str | None:
-        """The variable that holds these elements of a register buffer; None for others."""
+        """The variable that holds these elements of a register buffer; None if no variable does."""
         slots = self.slots.get(buffer)
         access = constant_access(indices, lanes) if slots else None
         return slots.get(access) if slots and access is not None else None
 
     def _tensor_call(self, e: ir.TensorCall) -> tuple[str, int]:
-        """A call of the helper that computes a tensor intrinsic with a scalar as its result."""
+        """A call of the helper function for a tensor intrinsic with a scalar result."""
         if not has_tensor_helper(e.name) or e.lanes > 1:
             raise InternalError(f"{self.dialect.name} has no text for the instruction {e.name}")
         old, *tiles = e.args
@@ -334,7 +339,7 @@ class Expressions:
         return f"&{self.element(tile.buffer, (tile.indices[0].base,))}"
 
     def let(self, e: ir.Let) -> tuple[str, int]:
-        self.names.renew(e.var)  # statements may share the expression
+        self.names.renew(e.var)  # another statement may contain the same expression
         self.local(e.var, e.value)
         return self.term(e.body)
 
@@ -397,7 +402,9 @@ class Expressions:
 
 
 def literal(e: ir.Const) -> tuple[str, int]:
-    """A literal and its precedence; floats are the shortest that read back as they are."""
+    """A literal and its precedence.  A float gets the shortest text that reads back as the same
+    number.
+    """
     value, dtype = e.value, e.type
     if dtype.is_bool:
         return ("true" if value else "false"), ATOM

@@ -127,8 +127,9 @@ $t ts_floormod_$n($t a, $t b) {
         "max": "$t ts_max_$n($t a, $t b) { return a >= b || a != a ? a : b; }",
     },
 }  # fmt: skip
-"""Kind of element type -> operation -> a template: `$n` is the name of the element type, `$t` its
-C type, `$u` an unsigned type as wide or wider, `$f` the suffix of functions of `math.h`."""
+"""Kind of element type -> operation -> template of a helper.  `$n` is the name of the element type,
+`$t` its C type, `$u` an unsigned type at least as wide, `$f` the suffix of functions of `math.h`.
+"""
 
 for _kind in ("int", "uint"):
     _FAMILIES[_kind] |= {
@@ -171,7 +172,7 @@ void *ts_address(const void *table, size_t number) {
 void ts_point(void *table, size_t number, const void *to) {
     memcpy((char *)table + number * sizeof to, &to, sizeof to);
 }""",
-    # on processors with the DSP extension, two products of 16 bits in one instruction
+    # with the DSP extension, one instruction computes two products of 16 bits
     "ts_smlad_u8_i8": """\
 int32_t ts_smlad_u8_i8(int32_t c, const uint8_t *a, const int8_t *w) {
 #if defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)
@@ -252,14 +253,16 @@ uint32_t ts_threefry(uint32_t x, uint32_t y, uint32_t k0, uint32_t k1) {{
     return x;
 }}""",
 }
-"""Helpers by name, each after the helpers that it calls."""
+"""Helpers by name.  A helper follows the helpers that it calls."""
 
 
 @lru_cache(maxsize=256)
 def family_helper(op: str, dtype: DType, suffix: str = "f") -> str:
-    """The definition of `ts_<op>_<dtype>`; names of functions on `float` end in `suffix`.
+    """The definition of `ts_<op>_<dtype>`.
 
-    Raises KeyError when `op` has no helper for that kind of type.
+    suffix: ending of the names of functions of `math.h` on `float`.
+
+    Raises KeyError if `op` has no helper for this kind of element type.
     """
     return Template(_FAMILIES[dtype.kind][op]).substitute(
         n=dtype.name,
@@ -272,7 +275,9 @@ def family_helper(op: str, dtype: DType, suffix: str = "f") -> str:
 
 
 def has_tensor_helper(name: str) -> bool:
-    """Whether `ts_<name>` computes a tensor intrinsic from the old result and addresses."""
+    """Whether there is a helper `ts_<name>`, which computes a tensor intrinsic from the accumulator
+    and the addresses of the tiles.
+    """
     return f"ts_{name}" in _SINGLE
 
 
@@ -284,10 +289,10 @@ def has_helper(op: str, dtype: DType) -> bool:
 def definitions(
     names: Iterable[str], own: Mapping[str, str] | None = None, suffix: str = "f"
 ) -> str:
-    """C text of the helpers `names` and of those that they call.
+    """C text of the helpers `names` and of the helpers that these call.
 
     own: definitions that replace those of this module.
-    suffix: ending of the names of functions on `float`.
+    suffix: ending of the names of functions of `math.h` on `float`.
     """
     single = {**_SINGLE, **(own or {})}
     wanted = set(names)

@@ -1,4 +1,4 @@
-"""Kernels that stay C text, for processors that only their maker's compiler supports.
+"""Kernels that stay C text, for processors that only their manufacturer's compiler supports.
 
 Two comments before a kernel name the helpers of `prelude` that it calls, and the C types and
 numbers of elements of its buffers.  Programs that put several kernels into one file read these
@@ -24,10 +24,10 @@ from .prelude import MEMORY_TYPES
 class SourceKernel:
     """A kernel in C.
 
-    text: its definition, under the name `symbol`.
-    helpers: names of the functions of `prelude` that it calls.
-    buffers: the C type and the number of elements of each buffer parameter; 0 elements for extents
-        that only a run knows.
+    text: definition of the function, named `symbol`.
+    helpers: names of the helper functions (see `prelude`) that the kernel calls.
+    buffers: the C type and the number of elements of each buffer parameter.  The number is 0 if it
+        is known only at run time.
     """
 
     text: str
@@ -38,7 +38,7 @@ class SourceKernel:
 def emit_source(
     func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
-    """The C function of `func`, preceded by the two comments; the same for `strict` results."""
+    """The C function of `func` after the two comments.  `strict` does not change the text."""
     f = write(func, shared=shared)
     buffers = [
         f"{MEMORY_TYPES[p.dtype.name]} {_count(p)}" for p in func.params if isinstance(p, Buffer)
@@ -69,7 +69,7 @@ def _listed(line: str) -> str:
 
 
 def unit(text: str) -> str:
-    """A translation unit of a text of `emit_source`, or of the text of an entry."""
+    """A translation unit that contains a text of `emit_source` or the text of an entry function."""
     if not text.startswith("/* helpers: "):
         return text
     kernel = source_kernel(text)

@@ -1,4 +1,4 @@
-"""Vector expressions that have a short C text because of their lanes' values or addresses."""
+"""Forms of vector expressions with a short C text: contiguous indices, masks, constant accesses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilesmith.ir.simplify import simplify
 from .prelude import is_narrow
 
 Access = tuple[int, int]
-"""An access to constant contiguous elements: the first, and their number."""
+"""An access to contiguous elements at a constant index: the first element, and their number."""
 
 
 def padded(lanes: int) -> int:
@@ -20,17 +20,17 @@ def padded(lanes: int) -> int:
 
 
 def value_name(dtype: DType) -> str:
-    """The element type of C values of `dtype`."""
+    """The element type of C vectors that hold values of `dtype`."""
     return "f32" if is_narrow(dtype) else dtype.name
 
 
 def value_bits(dtype: DType) -> int:
-    """The number of bits of an element of C values of `dtype`."""
+    """The bits of an element of C vectors that hold values of `dtype`."""
     return 32 if is_narrow(dtype) else 8 * dtype.bytes
 
 
 def contiguous(indices: tuple[Expr, ...]) -> Expr | None:
-    """The first of contiguous elements; None for other indices."""
+    """The index of the first element of a contiguous access; None for other accesses."""
     index = indices[0] if len(indices) == 1 else None
     if not isinstance(index, ir.Ramp) or not isinstance(index.stride, Const):
         return None
@@ -51,7 +51,9 @@ def holds_everywhere(mask: Expr) -> Expr | None:
 
 
 def _range(e: Expr) -> tuple[Expr, Expr] | None:
-    """The smallest and the largest lane of an index; None unless its form shows them."""
+    """The values of the smallest and the largest lane of an index; None if its form does not show
+    them.
+    """
     if isinstance(e, ir.Broadcast):
         return e.value, e.value
     if not isinstance(e, ir.Ramp) or not isinstance(e.stride, Const) or e.stride.value < 0:
@@ -60,14 +62,14 @@ def _range(e: Expr) -> tuple[Expr, Expr] | None:
 
 
 def is_below(amount: Expr, bits: int) -> bool:
-    """Whether every lane shifts by less than the width."""
+    """Whether every lane of a shift amount is a constant from 0 to `bits` - 1."""
     value = amount.value if isinstance(amount, ir.Broadcast) else None
     return isinstance(value, Const) and 0 <= value.value < bits
 
 
 def is_safe(e: Expr, cond: Expr | None) -> bool:
-    """Whether `e` may be evaluated where `cond` does not hold: it reads no memory, or only in lanes
-    of masks that imply it.
+    """Whether `e` may be evaluated where `cond` does not hold.  It may if it checks no index, and
+    each of its loads has a mask that implies `cond`.
     """
     left, seen = [(e, cond)], set[tuple[Expr, Expr | None]]()
     while left:
@@ -95,14 +97,14 @@ def _contains(mask: Expr, cond: Expr) -> bool:
 
 
 def constant_first(indices: tuple[Expr, ...]) -> int | None:
-    """The first element of an access, if it is a constant."""
+    """The first element of an access, if its index is constant, else None."""
     index = indices[0] if len(indices) == 1 else None
     base = index.base if isinstance(index, ir.Ramp) else index
     return int(base.value) if isinstance(base, Const) else None
 
 
 def constant_access(indices: tuple[Expr, ...], lanes: int) -> Access | None:
-    """The contiguous elements at a constant index; None for others."""
+    """The contiguous elements of an access at a constant index; None for other accesses."""
     first = constant_first(indices)
     near = lanes == 1 or contiguous(indices) is not None
     return (first, lanes) if first is not None and near else None

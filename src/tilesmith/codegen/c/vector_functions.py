@@ -1,8 +1,8 @@
 """Loop IR to C with the vector extensions of GCC and Clang.
 
 `write_vectors` turns a `Func` in its final stage, vectors included, into one C function with the
-parameters of `emit.write`.  If the elements of a register buffer are always accessed as the same
-vectors, each vector becomes a variable, which compilers keep in registers.
+parameters of `emit.write`.  If a register buffer is always accessed by the same vectors, each of
+these becomes a variable, which compilers keep in registers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class VectorFunction:
     """A kernel as the text of one C function with vectors.
 
     function: its text, helpers, workspace and messages.
-    types: the vector types that it uses, as (name of the element type, lanes).
+    types: the vector types that the function uses, as (name of the element type, lanes).
     """
 
     function: CFunction
@@ -49,7 +49,7 @@ class VectorFunction:
 
 
 class _Kernel:
-    """The statements of a kernel with vectors, and the variables for its register buffers."""
+    """Writer of a kernel with vectors, and of the variables for its register buffers."""
 
     def __init__(self, func: Func, shared: Collection[int]) -> None:
         own = {nodes.Allocate: self._allocate, nodes.Store: self._store}
@@ -61,7 +61,7 @@ class _Kernel:
 
     def _allocate(self, f: Statements, s: nodes.Allocate) -> None:
         b = s.buffer
-        self.values.slots.pop(b, None)  # unrolled copies of a loop declare it again
+        self.values.slots.pop(b, None)  # unrolled copies of a loop declare the buffer again
         if b.scope == "register":
             accesses, masks = _register_accesses(b, s.body)
             if accesses is not None:
@@ -72,7 +72,7 @@ class _Kernel:
         f.plain(s)
 
     def _declared(self, b: Buffer, accesses: set[Access]) -> Iterator[tuple[Access, str]]:
-        """The variables that hold the vectors of a register buffer."""
+        """Declare the variables that hold the vectors of a register buffer."""
         for first, lanes in sorted(accesses):
             name = self.values.names.fresh(f"{b.name}_{first}")
             vector = self.vectors.vector
@@ -125,14 +125,16 @@ class _Kernel:
 
 
 _WHOLE, _MIXED = object(), object()
-"""Kinds of writes to a slot: always as a whole, or under different masks."""
+"""Markers for all stores to one vector.  `_WHOLE`: each writes every lane; `_MIXED`: their masks
+differ.
+"""
 
 
 def _register_accesses(
     buffer: Buffer, body: Stmt
 ) -> tuple[set[Access] | None, dict[int | None, object]]:
-    """The vectors that `body` accesses in a register buffer, or None if it is accessed in another
-    way.  Also, by first element, the mask under which each vector is written, if there is only one.
+    """The vectors by which `body` accesses a register buffer; None if the accesses overlap or are
+    not constant.  Also, by first element, the one mask under which a vector is stored, or a marker.
     """
     uses: set[Access | None] = set()
     masks: dict[int | None, object] = {}
@@ -163,7 +165,7 @@ def _are_apart(accesses: set[Access]) -> bool:
 def write_vectors(
     func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
 ) -> VectorFunction:
-    """The C function of `func`; arguments and errors are those of `emit.write`."""
+    """The C function of `func`.  Arguments and errors are the same as for `emit.write`."""
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
     kernel = _Kernel(func, shared)
     function = finished(kernel.statements, func, symbol)
@@ -171,7 +173,7 @@ def write_vectors(
 
 
 def vector_unit(functions: Iterable[VectorFunction], rest: str = "") -> str:
-    """One C file with the functions, preceded by the types and helpers that they use."""
+    """One C file with the functions, preceded by the vector types and helpers that they use."""
     functions = tuple(functions)
     helpers = frozenset[str]().union(*(f.function.helpers for f in functions))
     types = frozenset[tuple[str, int]]().union(*(f.types for f in functions))
@@ -182,14 +184,16 @@ def vector_unit(functions: Iterable[VectorFunction], rest: str = "") -> str:
 def emit_vectors(
     func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
-    """A C file that contains only `func`; the text is the same for `strict` results."""
+    """A C file that contains only `func`.  `strict` does not change the text."""
     f = write_vectors(func, shared=shared)
     own = f.function
     return Kernel(own.symbol, vector_unit([f]), own.workspace_bytes, 0, own.messages)
 
 
 def type_definitions(types: Iterable[tuple[str, int]]) -> str:
-    """C text of vector types, and of the types for vectors in memory with any alignment."""
+    """C definitions of vector types, and of the unaligned types with which vectors are loaded and
+    stored.
+    """
     lines = []
     for element, lanes in sorted(types):
         type_, name = VALUE_TYPES[element], f"ts_{element}x{lanes}"

@@ -3,8 +3,8 @@
 A vector of n lanes is a `ts_<element>x<m>`, where m is n rounded up to a power of two.  Lanes after
 the first n are never read.  A vector of bools is a mask: 0 or -1 in each lane of a vector of
 integers, as wide as the compared values (`mask_bits`).  Arithmetic is written with C's operators on
-vectors. Other operations are loops over the lanes, written by the rules for scalars: functions,
-gathers, saturating conversions, and selects that guard memory accesses.
+vectors.  Other operations become loops over the lanes with scalar code: functions, gathers,
+saturating conversions, and selects that guard memory accesses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ LANE, NEXT = "lane", "next"  # variables of loops over lanes
 
 
 class Vectors:
-    """Writer of vector expressions, an extension of the writer of scalar expressions.
+    """Writer of vector expressions.  It adds rules to `Expressions`, the writer of scalar
+    expressions.
 
     written: buffers that the kernel stores to.
     types: the vector types that the text names.
@@ -58,8 +59,9 @@ class Vectors:
         self.text = values.text
         self.written = written
         self.types: set[tuple[str, int]] = set()
-        self._bits_of: dict[Expr, int] = {}  # widths of masks that are computed, in bits
-        # elements of a vector variable in the current loop over lanes
+        self._bits_of: dict[Expr, int] = {}  # widths in bits of the masks that operators compute
+        # for each vector variable, the scalar variable for its element in the current loop over
+        # lanes
         self._elements: dict[Var, Var] = {}
         values.rules[ir.VectorReduce] = self._reduced
         values.vector_type = self.vector_type
@@ -84,7 +86,7 @@ class Vectors:
         return f"ts_{element}x{padded(lanes)}"
 
     def mask_bits(self, e: Expr) -> int:
-        """The bits of each lane of the vector of bools `e`."""
+        """The width in bits of each lane of `e`, a vector of bools."""
         if isinstance(e, Var):
             return self.mask_bits(self.values.bound[e]) if e in self.values.bound else 32
         if isinstance(e, ir.Compare):
@@ -104,14 +106,14 @@ class Vectors:
         return f"__builtin_convertvector({text}, {self.vector(f'i{bits}', e.lanes)})"
 
     def _integers(self, e: Expr, kind: str = "i") -> str:
-        """The type of integer vectors as wide as those of `e`."""
+        """The type of integer vectors with lanes as wide as those of `e`."""
         bits = self.mask_bits(e) if e.dtype.is_bool else value_bits(e.dtype)
         return self.vector(f"{kind}{bits}", e.lanes)
 
     # operands
 
     def name(self, e: Expr) -> str:
-        """A name for the value of `e`, so that it is evaluated once."""
+        """A name for the value of `e`, so that `e` is evaluated only once."""
         name = self.text(e)
         if not name.isidentifier():
             name = self.b.constant(self.values.type_of(e), "v", name)
@@ -119,8 +121,8 @@ class Vectors:
         return name
 
     def _operand(self, e: Expr, other: Expr, least: int) -> str:
-        """An operand of a binary operation.  C itself repeats a scalar, except if both operands are
-        scalars.
+        """An operand of a binary operation.  A broadcast is written as its scalar, which C repeats
+        in all lanes, unless both operands are broadcasts.
         """
         if isinstance(e, ir.Broadcast) and not isinstance(other, ir.Broadcast):
             return self._scalar(e.value, least)
@@ -139,7 +141,7 @@ class Vectors:
             return f"({type_}){{0}} - ({self.text(e.value, UNARY)} ? 1 : 0)", _SUM
         if isinstance(e.value, Const) and e.value.value == 0 and str(e.value.value)[:1] != "-":
             return f"({type_}){{0}}", UNARY
-        # x - 0 is x for every x; x + 0 is not for -0
+        # x - 0 is x for every float x, but -0 + 0 is 0
         if e.dtype.is_float:
             return f"{self.text(e.value, _SUM)} - ({type_}){{0}}", _SUM
         return f"({type_}){{0}} + {self._scalar(e.value, _PRODUCT)}", _SUM
@@ -187,9 +189,7 @@ class Vectors:
         return self._in_lanes(e)
 
     def _extreme(self, e: ir.Binary) -> tuple[str, int]:
-        """The minimum or maximum.  If the operands are equal it is the second one, and NaN if
-        either is NaN.
-        """
+        """The minimum or maximum: the first operand if both are equal, NaN if either is NaN."""
         a, b = self.name(e.a), self.name(e.b)
         keep, leave = ("<=", ">") if e.op == "min" else (">=", "<")
         known = e.b.value if isinstance(e.b, ir.Broadcast) else None
@@ -277,8 +277,8 @@ class Vectors:
         return self.at(e.buffer, start, e.lanes), UNARY
 
     def _tail(self, e: ir.Load, mask: Expr, start: Expr) -> tuple[str, int]:
-        """A load under a run-time mask.  If the mask holds in all lanes, the whole vector is loaded
-        at once.
+        """A load under a mask that is known only at run time.  If it holds in all lanes, the whole
+        vector is loaded at once, else lane by lane.
         """
         holds = holds_everywhere(mask)
         if holds is None or padded(e.lanes) != e.lanes:
@@ -293,7 +293,7 @@ class Vectors:
         return name, ATOM
 
     def either(self, cond: Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-        """An `if` with the lines of `then`, and an `else` with those of `otherwise`."""
+        """Write an `if` with the lines of `then`, and an `else` with the lines of `otherwise`."""
         self.b.line(f"if ({self.text(cond)}) {{")
         for last, write in (("} else {", then), ("}", otherwise)):
             with self.values.nested() as lines:
@@ -302,7 +302,7 @@ class Vectors:
             self.b.line(last)
 
     def at(self, buffer: ir.BufferLike, start: Expr, lanes: int) -> str:
-        """The lvalue of contiguous elements."""
+        """Contiguous elements of a buffer in memory, as an lvalue."""
         type_ = self.vector(value_name(buffer.dtype), lanes)
         const_ = "" if buffer in self.written else "const "
         where = self.text(start, _SUM)
@@ -312,10 +312,10 @@ class Vectors:
     # lane by lane
 
     def _in_lanes(self, e: Expr) -> tuple[str, int]:
-        """The value of `e` by a loop over its lanes.
+        """Write a loop over the lanes of `e` that computes its value.
 
-        Operands are evaluated before the loop, unless `e` decides which of their lanes may be
-        evaluated.
+        Vector operands are evaluated before the loop, unless `e` is a select or reads memory: then
+        some of their lanes may not be evaluated.
         """
         if not (isinstance(e, ir.Select) or self.values.reads(e)):
             for c in e.children:
@@ -334,7 +334,7 @@ class Vectors:
         self.b.line(f"{name}[{LANE}] = {value};")
 
     def loop_over_lanes(self, lanes: int, body: Callable[[Var], None]) -> None:
-        """Lines that run for each lane.  Names defined in them end with them."""
+        """Write a loop over lanes.  Names that are defined in its body end with it."""
         lane = Var(LANE, i64)
         self.names.alias(lane, LANE)
         with self.values.nested() as inside:
@@ -352,7 +352,7 @@ class Vectors:
     def _lane_of(self, e: Expr, lane: Var, done: dict[Expr, Expr]) -> Expr:
         """One lane of `e` as a scalar expression.
 
-        done: lanes that are already written, since subexpressions may be shared.
+        done: the lane of each subexpression that was already visited; subexpressions may be shared.
         """
         if e not in done:
             done[e] = self._new_lane_of(e, lane, done)
@@ -382,7 +382,7 @@ class Vectors:
         return isinstance(e, ir.VectorReduce) or called(e) is not None
 
     def _stand_in(self, dtype: DType, text: str) -> Var:
-        """A variable that stands for an element of a named vector."""
+        """A variable that is written as `text`, an element of a named vector."""
         element = Var(text, dtype)
         self.values.wrapping.add(element)
         self.names.alias(element, f"({text} != 0)" if dtype.is_bool else text)
@@ -411,7 +411,9 @@ class Vectors:
         return (f"({name} != 0)" if e.dtype.is_bool and e.size == 1 else name), ATOM
 
     def _halved(self, e: ir.VectorReduce, source: str) -> str:
-        """The two halves of a vector combined, repeatedly until one lane is left."""
+        """Combine the two halves of a vector, repeatedly until one lane is left.  Returns the name
+        of the result.
+        """
         lanes = e.a.lanes
         while lanes > 1:
             lanes //= 2

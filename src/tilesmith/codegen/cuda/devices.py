@@ -1,4 +1,4 @@
-"""The GPUs of NVIDIA as targets: by compute capability, or by number in this machine."""
+"""NVIDIA's GPUs as targets: named by compute capability, or by number in this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = {
     "sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_90a": 132,
     "sm_100": 148, "sm_100a": 148, "sm_120": 170, "sm_120a": 170,
 }  # fmt: skip
-"""The supported architectures, each with the number of multiprocessors of a large device."""
+"""The supported architectures, and for each the number of multiprocessors of a large device."""
 
 _UNIT_KIB = {
     "sm_75": 64, "sm_80": 164, "sm_86": 100, "sm_89": 100, "sm_90": 228, "sm_90a": 228,
@@ -41,15 +41,14 @@ _DESCRIPTION = Device(
     wave=32,
     shuffle_lanes=32,
 )
-"""The limits of all these devices.  A kernel declares its shared memory statically; more needs a
-request to the driver.
+"""The limits common to all supported devices.  Shared memory is limited to the amount that a kernel
+may declare statically; more would need a request to the driver.
 """
 
 
 def target(spec: str) -> Target:
-    """The target called `spec`: "cuda" is the first device of this machine, or any device of sm_80
-    or newer if the machine has none. "cuda:1" is the second device, and "cuda-sm_90a" an
-    architecture.
+    """The target called `spec`.  "cuda" is the first device of this machine or, if there is none,
+    any device of sm_80 or newer.  "cuda:1" is the second device.  "cuda-sm_90a" is an architecture.
 
     Raises UsageError for other names, DeviceError if there is no such device.
     """

@@ -1,6 +1,6 @@
 """The driver of NVIDIA's GPUs: its library, its errors, and its description of devices.
 
-The driver is called through its C interface by ctypes, and loaded when a device is asked for.
+ctypes calls the driver's C interface.  The library is loaded when a device is first requested.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from tilesmith.support.errors import DeviceError
 
 NAMES = ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so.1", "libcuda.so")
-"""Files of the driver, which the system finds."""
+"""File names of the driver; the operating system searches for them."""
 
 OUT_OF_MEMORY = 2
 NO_DEVICE = 100
@@ -35,7 +35,7 @@ _ADVICE = {
     719: "a kernel failed, or the device is lost; check nvidia-smi, and start a new process",
     803: "the driver and its library are of different versions; restart the machine",
 }  # fmt: skip
-"""The meaning of each result of the driver, and the remedy."""
+"""The meaning of each of the driver's error codes, and the remedy."""
 
 _ATTRIBUTES = {
     "block_threads": 1, "x": 2, "y": 3, "z": 4, "shared_bytes": 8, "wave": 10, "units": 16,
@@ -84,7 +84,7 @@ class Driver:
         self.check(what, self.last)
 
     def quietly(self, function: str, *args: Any) -> None:
-        """Call a function whose errors have no consequence."""
+        """Call a function and ignore its errors."""
         getattr(self._library, function)(*args)
 
     def check(self, what: str, result: int) -> None:
@@ -100,7 +100,7 @@ class Driver:
 
 @lru_cache(maxsize=1)
 def driver() -> Driver:
-    """The driver, ready to be used.  Raises DeviceError if there is none, or it has no device."""
+    """The initialised driver.  Raises DeviceError if the driver is missing or finds no device."""
     library = None
     for name in NAMES:
         try:
@@ -130,7 +130,7 @@ def count() -> int:
 
 
 def handle(number: int) -> int:
-    """The driver's handle of a device.  Raises DeviceError if it doesn't exist."""
+    """The driver's handle of a device.  Raises DeviceError if the device doesn't exist."""
     cu = driver()
     if number >= (there := count()):
         raise DeviceError(
@@ -142,7 +142,7 @@ def handle(number: int) -> int:
 
 
 def description(number: int) -> Description:
-    """The properties of a device.  Raises DeviceError if it doesn't exist."""
+    """The properties of a device.  Raises DeviceError if the device doesn't exist."""
     device, cu = handle(number), driver()
     what = f"device {number} can't be described"
     name, memory = create_string_buffer(256), c_size_t()

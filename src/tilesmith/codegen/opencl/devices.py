@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = "opencl"
 GENERIC = "opencl-gpu"
-"""The name of a device whose limits nearly every GPU has."""
+"""The name of a target for a device with the limits of nearly every GPU."""
 
 
 def target_of(device: Device, name: str, model: str) -> Target:
@@ -65,7 +65,7 @@ def package() -> Any:
 def devices() -> tuple[pyopencl.Device, ...]:
     """All devices of this machine: GPUs first, then accelerators, then CPUs.
 
-    Raises DeviceError if pyopencl is not installed; without any driver there are no devices.
+    Raises DeviceError if pyopencl is not installed.  Returns an empty tuple without any driver.
     """
     cl = package()
     order = (cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU)
@@ -99,7 +99,7 @@ def device(number: int = 0) -> pyopencl.Device:
 
 
 def description(found: pyopencl.Device, number: int = 0) -> Device:
-    """The device's own description; where that is silent, the limits of nearly every GPU."""
+    """The limits that a device reports; where it reports none, the limits of nearly every GPU."""
     x, y, z = (*found.max_work_item_sizes, 1, 1)[:3]
     return Device(
         number=number,
@@ -120,12 +120,14 @@ _SHUFFLES = "cl_khr_subgroup_shuffle"
 
 
 def _shuffle_lanes(found: pyopencl.Device) -> int:
-    """Lanes of a shuffle; 1 if the width of a wave may differ between kernels."""
+    """The number of lanes among which values can be shuffled; 1 if the width of a wave is not
+    fixed.
+    """
     return _told_wave(found) or 1 if _SHUFFLES in found.extensions.split() else 1
 
 
 def _told_wave(found: pyopencl.Device) -> int:
-    """The width of a wave if the vendor's extension reports it; else 0."""
+    """The width of a wave, as a vendor's extension reports it; 0 if no extension does."""
     cl = package()
     for name in ("warp_size_nv", "wavefront_width_amd"):
         try:

@@ -7,10 +7,10 @@ Each launch of a function (see `loop.launches`) becomes one kernel
 
 Each memory argument is an object of the driver and an offset in bytes.
 
-Loops that are bound to blocks and threads become the indices of a group and of a work-item, shared
-memory is `__local`, and a barrier orders accesses to it.  A barrier also orders accesses to global
-memory if threads of a launch read there what others wrote.  Everything else is C (see
-`codegen.c.emit`).
+The variables of loops that are bound to blocks and threads become indices of work-groups and
+work-items.  Shared memory is `__local`, and barriers order accesses to it.  Barriers also order
+accesses to global memory, if a thread of a launch reads from it the results of another thread.
+Everything else is C (see `codegen.c.emit`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Launch:
                 For: self._for,
                 Allocate: self._allocate,
                 Barrier: lambda f, s: f.b.line(f"barrier({fences});"),
-                AsyncGroup: lambda f, s: f.statement(s.body),  # copies happen at once
+                AsyncGroup: lambda f, s: f.statement(s.body),  # copies are synchronous
                 Wait: lambda f, s: None,
                 WaveReduce: _wave_reduce,
             },
@@ -108,7 +108,7 @@ class _Launch:
         outer, start = values.context, s.start
         values.context = in_loop(outer, s)
         first = "" if isinstance(start, Const) and not start.value else f"{f.text(start)} + "
-        if s.var in self._bound:  # the loop was copied
+        if s.var in self._bound:  # an earlier copy of this loop bound the variable
             f.names.renew(s.var)
         self._bound.add(s.var)
         type_ = VALUE_TYPES[s.var.dtype.name]
@@ -149,7 +149,9 @@ def _own_parameters(b: Builder) -> list[str]:
 
 
 def _wave_reduce(f: Statements, s: WaveReduce) -> None:
-    """Combine values in rounds, each with the thread whose number differs in one bit."""
+    """Combine the values of the threads of a group in rounds.  In each round, a thread combines its
+    value with that of the thread whose number differs in one bit.
+    """
     f.values.begin((s.value,))
     dtype, own = s.value.dtype, Var(s.var.name, s.value.dtype)
     f.values.local(own, s.value)
@@ -172,7 +174,8 @@ def _wave_reduce(f: Statements, s: WaveReduce) -> None:
 def write(
     func: Func, device: Device, symbol: str | None = None, *, shared: Collection[int] = ()
 ) -> DeviceKernel:
-    """The launches of `func` (stage "final", scalar and serial or bound loops).
+    """The launches of `func`, which must be of stage "final", without vectors, with serial or bound
+    loops.
 
     symbol: defaults to the function's name, made an identifier.
     shared: numbers of the buffer parameters that may share memory with one another.
@@ -218,7 +221,9 @@ def write(
 
 
 def translation_unit(kernels: Iterable[DeviceKernel]) -> str:
-    """One text with the kernels and their helpers.  If one kernel is strict, all are."""
+    """One text with the kernels and their helpers.  If one kernel is strict, all are compiled as
+    strict.
+    """
     kernels = tuple(kernels)
     called: set[str] = set().union(*(k.helpers for k in kernels))
     head = ROUNDED if any(k.is_strict for k in kernels) else ""
@@ -227,16 +232,16 @@ def translation_unit(kernels: Iterable[DeviceKernel]) -> str:
 
 
 def kernel_of(p: DeviceKernel, text: str) -> Kernel:
-    """A kernel that is part of a text."""
+    """The `Kernel` for one device kernel of a text."""
     return Kernel(p.symbol, text, p.workspace_bytes, 0, p.messages, p)
 
 
 def emit(
     func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
-    """A text that contains only `func` (see `write`).
+    """A text with the launches of `func` alone (see `write`).
 
-    strict: products are rounded before they are added.
+    strict: whether products are rounded before they are added.
 
     Raises ScheduleError for features that the device lacks.
     """

@@ -1,7 +1,7 @@
 """The parts of C99 that OpenCL C lacks: names of types, limits, and helpers that reinterpret
 bits.
 
-The rest of `codegen.c.prelude` is OpenCL C too.
+The other helpers of `codegen.c.prelude` are valid OpenCL C.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ HEADERS = "".join(
         "struct tilesmith_context {\n    struct tilesmith_failure failure;\n};\n",
     ]
 )
-"""The types of C99 under their names, and the context of a kernel: its failure alone, with the
-fields of `codegen.context`.
+"""Definitions of C99's names of types, and of a kernel's context, which has only the fields of
+`codegen.context` for a failure.
 """
 
 DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
 ROUNDED = "#pragma OPENCL FP_CONTRACT OFF\n"
-"""The pragma by which a product is rounded before it is added."""
+"""The pragma that forbids contraction, so that a product is rounded before it is added."""
 
 SHUFFLE = "sub_group_shuffle_xor"
-"""The function that reads the value of the thread whose number differs by some bits."""
+"""The function that reads the value of another thread: the thread's own number xor a mask."""
 SHUFFLES = """\
 #pragma OPENCL EXTENSION cl_khr_subgroups : enable
 #pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
@@ -46,7 +46,7 @@ SHUFFLES = """\
 
 _NOTE = "atomic_cmpxchg((volatile __global int *)&context->failure.code, 0, TILESMITH_ASSERTION)"
 FIRST = f" && {_NOTE} == 0"
-"""A condition that is true for the first failing thread, which records the failure."""
+"""A condition that is true only for the first thread that fails, which records the failure."""
 
 
 def _reinterpret(to: str, source: str, name: str, c: str, d: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""LLVM text to PTX, the assembly that the driver of a GPU compiles for it."""
+"""Compilation of LLVM text to PTX, an assembly language that the driver compiles for its GPU."""
 
 from __future__ import annotations
 
@@ -21,5 +21,7 @@ def ptx(text: str, target: Target, opt: int = 2) -> str:
 
 
 def code(kernel: Kernel, target: Target, opt: int) -> bytes:
-    """A kernel of constant sizes as bytes, with its PTX (see `codegen.packed`)."""
+    """A kernel as bytes (see `codegen.packed`), with PTX as its text.  All its sizes must be
+    constant.
+    """
     return packed(with_text(kernel, ptx(kernel.text, target, opt)), target, opt)

@@ -1,9 +1,9 @@
 """Groups of asynchronous copies (see `loop.nodes.AsyncGroup`).
 
-A store in a group becomes an asynchronous copy if an instruction can move that many bytes from
-global to shared memory.  A copy under a condition may store zeros instead where the condition does
-not hold; it then reads nothing.  Any other store happens at once, and so does every store on a
-target without such instructions.
+A store in a group becomes an asynchronous copy if an instruction copies that number of bytes from
+global to shared memory.  A conditional copy may store zeros where its condition does not hold; it
+then reads nothing.  All other stores happen at once, as do all stores on a target without such
+instructions.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tilesmith.strategy.intrinsics import async_copies
 
 
 class Copies:
-    """Writer of groups of copies in one launch.  Its predicates return whether they wrote a
-    copy.
+    """Writer of the groups of copies in one launch.  Methods that return a bool write `s` only if
+    it is a copy, and return whether it is.
     """
 
     def __init__(self, target: Target) -> None:
@@ -30,7 +30,7 @@ class Copies:
         self._in_group = False
 
     def group(self, f: Statements, s: AsyncGroup) -> None:
-        """The stores of a group, and its end."""
+        """Write the stores of a group, and the instruction that ends the group."""
         self._in_group = True
         f.statement(s.body)
         self._in_group = False
@@ -38,7 +38,7 @@ class Copies:
             self._copies.commit(f.tensors.code())
 
     def wait(self, f: Statements, s: Wait) -> None:
-        """Wait until all groups but the most recent ones are complete."""
+        """Write the wait until all groups except the `s.pending` most recent ones are complete."""
         if self._copies is not None:
             self._copies.wait(f.tensors.code(), s.pending)
 
@@ -47,14 +47,12 @@ class Copies:
         return self._copied(f, s, s.value)
 
     def branch(self, f: Statements, s: If) -> None:
-        """Write a branch, which may be one copy."""
+        """Write a branch: as one conditional copy if possible, else as a branch."""
         if not self._is_filled(f, s):
             f.plain(s)
 
     def _is_filled(self, f: Statements, s: If) -> bool:
-        """Write `s` if it is one copy under a condition, or zeros where the condition does not
-        hold.
-        """
+        """Write `s` if it copies where its condition holds and stores zeros elsewhere."""
         copy, zeros = s.then, s.otherwise
         if not isinstance(copy, Store) or not isinstance(zeros, Store):
             return False
@@ -63,7 +61,9 @@ class Copies:
         return alike and _is_zero(filled) and self._copied(f, copy, copy.value, s.cond)
 
     def _copied(self, f: Statements, s: Store, value: Expr, cond: Expr | None = None) -> bool:
-        """Write the store of `value`, or of zeros where `cond` does not hold, if it is a copy."""
+        """Write `s` if storing `value`, or zeros where `cond` does not hold, is an asynchronous
+        copy.
+        """
         if not self._in_group or self._copies is None or s.mask is not None:
             return False
         if isinstance(value, Select) and cond is None and _is_zero(value.if_false):
@@ -76,7 +76,7 @@ class Copies:
             return False
         first, start = (_first(flat_index(i), value.lanes) for i in (s.indices, value.indices))
         if first is None or start is None or (cond is not None and reads_memory(start)):
-            return False  # when the condition is false, the index may be out of bounds
+            return False  # where `cond` is false, the load in `start` may be out of bounds
         taken = None
         if cond is not None:
             chosen = f.emit(f"select i1 {f.value(cond)}, i32 {size}, i32 0")
@@ -88,7 +88,7 @@ class Copies:
 
 
 def _first(index: Expr, lanes: int) -> Expr | None:
-    """The first of contiguous elements; None for other indices."""
+    """The index of the first of contiguous elements; None for other accesses."""
     if lanes == 1:
         return index
     return index.base if isinstance(index, Ramp) and index.stride is const(1) else None

@@ -4,9 +4,10 @@ Each launch of a function (see `loop.launches`) becomes one kernel
 
     ptx_kernel void @symbol_number(ptr buffers..., i64 scalars..., ptr workspace, ptr report)
 
-Loops that are bound to blocks and threads become special registers, shared memory becomes variables
-in address space 3.  Everything else is written as for a CPU, and LLVM infers the address spaces of
-pointers. `report` is the last part of the context, in which a failure is recorded.
+The variables of loops that are bound to blocks and threads are read from special registers.  Shared
+memory becomes variables in address space 3.  Everything else is written as for a CPU, and LLVM
+infers the address spaces of pointers.  `report` is the last part of the context, in which failures
+are recorded.
 """
 
 from __future__ import annotations
@@ -54,16 +55,18 @@ from .shuffles import reduce_wave
 _REGISTERS = {"block": "ctaid", "thread": "tid"}
 _BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 _FILE = 1 << 16
-"""Registers of a multiprocessor."""
+"""Number of 32-bit registers of a multiprocessor."""
 
 _MOST_RESIDENT = 16
-"""Blocks that a multiprocessor of any architecture can hold."""
+"""Number of blocks that a multiprocessor of every architecture can hold at once."""
 
 _SCALARS = 72
-"""Registers of a thread for addresses, indices and operands, in addition to its arrays."""
+"""Estimated registers of a thread for addresses, indices and operands, besides its register
+buffers.
+"""
 
 _GRID = (1 << 31) - 1, 65535, 65535
-"""Most blocks along x, y and z."""
+"""Upper bounds on the blocks of a launch along x, y and z."""
 
 
 class _Launch:
@@ -80,9 +83,9 @@ class _Launch:
         }  # fmt: skip
         self.hooks = Hooks(
             statements=statements,
-            has_threads=False,  # each thread runs all iterations of such a loop
+            has_threads=False,  # each thread runs all iterations of a parallel loop
             stop="ret void",
-            # the alignment of the accesses that `vector_copies` makes
+            # vector accesses come from `vector_copies`, which aligns them to their size
             vector_align=lambda size, lanes: size * lanes,
             thread_number=lambda b: self._index(b, "thread", 0),
             element=self._fragments.element,
@@ -170,11 +173,12 @@ def emit(
     shared: Collection[int] = (),
     strict: bool = False,
 ) -> Kernel:
-    """LLVM text of the launches of `func` (stage "final", scalar and serial or bound loops).
+    """LLVM text of the launches of `func`, which must be of stage "final", with serial or bound
+    loops.
 
     symbol: defaults to the function's name, made an identifier.
     shared: numbers of the buffer parameters that may share memory with one another.
-    strict: products are rounded before they are added.
+    strict: whether products are rounded before they are added.
 
     Raises ScheduleError for features that the device lacks.
     """
@@ -191,7 +195,7 @@ def emit(
         definitions += _definition(func, launch, module, name)
         stops = any(isinstance(s, Assert) for s in walk(launch.body))
         calls.append(LaunchCall(name, launch.blocks, launch.threads, stops))
-    assert not module.libm  # `expand_math` leaves none
+    assert not module.libm  # `expand_math` leaves no C library calls for a device
     parts = [
         f"; {func.name}",
         *([fail_function(symbol)] if module.messages else []),
@@ -210,13 +214,13 @@ def emit(
 
 
 def _definition(func: Func, launch: Launch, module: Module, symbol: str) -> list[str]:
-    """The variables in shared memory, and the function, of a launch."""
+    """The definitions of a launch: its variables in shared memory, and its function."""
     top = Statements(module, _Launch(launch, module).hooks)
     variables = [
         _shared(top, buffer, f"@{symbol}.shared{n}") for n, buffer in enumerate(launch.shared)
     ]
     params = bind_parameters(func, top)
-    for s in walk(func.body):  # memory around launches belongs to the kernel
+    for s in walk(func.body):  # heap buffers are allocated outside of the launches
         if isinstance(s, Allocate) and s.buffer.scope == "heap":
             top.env.pointers[s.buffer] = top.memory.heap(s.buffer)
     top.statement(launch.body)
@@ -231,8 +235,8 @@ def _definition(func: Func, launch: Launch, module: Module, symbol: str) -> list
 
 
 def _resident(launch: Launch) -> int:
-    """The number of blocks that should fit on a multiprocessor at once.  The assembler may then use
-    all registers that the blocks leave, but no more.
+    """The number of blocks that should run on a multiprocessor at once.  It limits the registers
+    per thread that the assembler may use.
     """
     threads = -(-prod(launch.threads) // WARP) * WARP
     fitting = _FILE // (threads * (launch.registers + _SCALARS))
@@ -240,6 +244,6 @@ def _resident(launch: Launch) -> int:
 
 
 def with_text(kernel: Kernel, text: str) -> Kernel:
-    """A kernel of which the text is complete for its device."""
+    """`kernel` with a text of its device part that is complete, such as PTX."""
     assert kernel.parts is not None
     return replace(kernel, parts=replace(kernel.parts, text=text))

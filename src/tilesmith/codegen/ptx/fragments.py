@@ -1,13 +1,14 @@
-"""Tiles that the threads of a warp hold together, and the instructions that all of them run.
+"""Fragments: tiles in the registers of a warp's threads, and the instructions on them that all of
+these threads run together.
 
-In loop IR, the first thread of a warp does all work on a fragment; the generated code divides it
-among all threads of the warp.  A fragment consists of tiles of 16 x 8 elements, one after the
-other. Thread t of a warp holds four of each, as `mma` instructions require:
+In loop IR, the first thread of a warp does all work on a fragment.  The generated code divides this
+work among all threads of the warp.  A fragment consists of tiles of 16 x 8 elements, one after the
+other.  Thread t of a warp holds four elements of each tile, as `mma` instructions require:
 
     row t // 4 and row t // 4 + 8, columns t % 4 * 2 and t % 4 * 2 + 1
 
-So element n of thread t is element n // 2 * 64 + 2 * t + n % 2 of the tile.  Other code may use
-that element only in thread t.
+So element n of thread t is element n // 2 * 64 + 2 * t + n % 2 of the tile.  Other code may read
+this element only in thread t.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _HALF = TILE // 2
 
 
 class Fragments:
-    """Writer of the tiles of one launch: the slots of a thread's elements, and the statements on
-    tiles.
+    """Writer of the statements on fragments in one launch.  A slot on the stack holds a thread's
+    elements of one tile.
 
-    Methods that take a statement write it if it is a statement on tiles, and return whether it is
-    one.
+    Methods that return a bool write the statement only if it is one on tiles, and return whether it
+    is.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -48,7 +49,9 @@ class Fragments:
         self._numbers: set[Var] = set()  # thread numbers within a warp
 
     def of_warp(self, f: Statements, s: For) -> bool:
-        """Write `s` if the first thread of a warp runs it for all of them."""
+        """Write the loop `s` if it is the work of the first thread on fragments.  All threads of
+        the warp run it.
+        """
         is_first = s.kind == THREADS[0] and isinstance(s.extent, Const) and s.extent.value == 1
         if not is_first or not any(isinstance(x, Store) and _is_fragment(x) for x in walk(s)):
             return False
@@ -72,7 +75,9 @@ class Fragments:
             self._numbers.add(v)
 
     def _check(self, body: Stmt) -> None:
-        """Raises ScheduleError unless a warp can run `body`."""
+        """Raises ScheduleError unless all stores in `body` can be divided among the threads of a
+        warp.
+        """
         for s in walk(body):
             if not isinstance(s, Store):
                 continue
@@ -106,7 +111,7 @@ class Fragments:
         return True
 
     def allocate(self, b: Builder, buffer: Buffer) -> None:
-        """Make the slots of a buffer."""
+        """Allocate the slots of a fragment."""
         size = element_count(buffer)
         if size % TILE or buffer.dtype.bytes != WORD:
             raise ScheduleError(
@@ -137,7 +142,7 @@ class Fragments:
         return True
 
     def part(self, b: Builder, e: Expr) -> Value | None:
-        """This thread's part of a tile (see `Hooks.part`)."""
+        """This thread's elements of a tile; None if `e` is not in a fragment (see `Hooks.part`)."""
         if not isinstance(e, Load) or e.buffer not in self._slots:
             return None
         assert isinstance(e.buffer, Buffer)
@@ -146,7 +151,9 @@ class Fragments:
         return Value(type_, b.emit(f"load {type_}, ptr {pointer}, align 16"))
 
     def element(self, b: Builder, buffer: Buffer, index: Expr) -> str | None:
-        """The element that this thread holds (see `Hooks.element`)."""
+        """An element that this thread holds; None if `buffer` is not a fragment (see
+        `Hooks.element`).
+        """
         if buffer not in self._slots:
             return None
         terms, first = affine_form(index)

@@ -1,8 +1,8 @@
 """Values that the threads of a warp exchange.
 
-A `WaveReduce` of n lanes takes log2(n) rounds.  In each, a thread combines its value with the value
-of the thread whose number differs in one bit: n / 2 first, 1 last.  In the end each thread has the
-result.
+A `WaveReduce` of n lanes takes log2(n) rounds.  In each round, a thread combines its value with the
+value of the thread whose number differs in one bit: bit n / 2 in the first round, bit 1 in the
+last.  In the end each thread has the result.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tilesmith.perf.warps import WARP
 _SHUFFLE = "@llvm.nvvm.shfl.sync.bfly.i32"
 _LANE = "@llvm.nvvm.read.ptx.sreg.laneid"
 _WORD = 32
-"""Bits that a shuffle moves."""
+"""Number of bits that one shuffle moves."""
 
 _FLOATS = {"float": 32, "double": 64}
-"""Bits of values; narrower floats are computed in 32 bits."""
+"""Bits of the value types of floats; 16-bit floats are computed as `float`."""
 
 _ANY_LANE = WARP - 1
-"""The operand of a shuffle that lets threads read from any lane of their warp."""
+"""The operand of a shuffle that lets threads read from every lane of their warp."""
 
 
 def reduce_wave(f: Statements, s: WaveReduce) -> str:
-    """The combined value, in all threads of a group."""
+    """The combined value of a group of threads.  All of them get it."""
     dtype = s.value.dtype
     value = f.value(s.value)
     members = _members(f, s.lanes)
@@ -42,7 +42,9 @@ def reduce_wave(f: Statements, s: WaveReduce) -> str:
 
 
 def _members(f: Statements, lanes: int) -> str:
-    """The mask of the threads in a warp that take part: one bit for each thread of the group."""
+    """The mask of the threads of a warp that take part in a shuffle: the bits of this thread's
+    group.
+    """
     if lanes == WARP:
         return "-1"
     lane = f.emit(f"call i32 {_LANE}()")
@@ -51,7 +53,7 @@ def _members(f: Statements, lanes: int) -> str:
 
 
 def _shuffled(f: Statements, value: str, dtype: DType, members: str, distance: int) -> str:
-    """The value of the thread whose number differs in the bit `distance`, moved in 32-bit words."""
+    """The value of the thread whose number differs in the bit `distance`, moved as 32-bit words."""
     type_ = value_type(dtype)
     bits = _FLOATS.get(type_, dtype.bits)
     whole = f"i{bits}"
