@@ -11,10 +11,11 @@ from onnx.reference.ops.op_loop import Loop as ReferenceLoop
 
 
 class Loop(ReferenceLoop):
-    """The reference evaluator's Loop, with rows along a new axis, also if there are none.
+    """The reference evaluator's Loop, with collected results stacked along a new axis, even if
+    there are none.
 
-    The evaluator itself joins rows along their first axis, refuses to join no rows, and takes an
-    omitted condition for false.
+    The evaluator itself joins results along their first axis, raises an error if there are none,
+    and takes an omitted condition for false.
     """
 
     op_domain = ""
@@ -45,7 +46,7 @@ class Loop(ReferenceLoop):
 
 
 def _none(type: Any) -> np.ndarray:
-    """No rows of a declared type.  An extent that is not declared is 0, an element a string."""
+    """An empty stack of results.  Extents that are not declared are 0, elements are strings."""
     row = type.tensor_type
     shape = [d.dim_value for d in row.shape.dim]
     dtype = tensor_dtype_to_np_dtype(row.elem_type) if row.elem_type else object

@@ -19,8 +19,9 @@ Attributes = dict[str, Any]
 def movement(
     operator: str, domain: str, attributes: Attributes, places: Sequence[int]
 ) -> Function | None:
-    """The function for an operator whose inputs are at `places` among the function's own.  None for
-    an operator that is not in this table, or if an input is missing.
+    """The function for an operator.  None if it is not in this table, or if an input is missing.
+
+    places: for each input of the operator, its index among the function's inputs.
     """
     domain = "" if domain == "ai.onnx" else domain
     make = None if -1 in places else _MOVES.get((domain, operator))

@@ -10,9 +10,9 @@ from .table import Function
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WithNative:
-    """A function of inputs.
+    """A host function that also has a native form.
 
-    function: the Python function; runs for inputs that the native form refuses.
+    function: the Python form; runs for inputs that the native form refuses.
     native: name of a type of the C runtime (`csrc/native_*.c`), and its arguments.
     """
 

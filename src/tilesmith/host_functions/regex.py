@@ -24,9 +24,9 @@ Matcher = Callable[[str], object]
 _MOST_STATES = 20_000
 _MOST_TABLE_STATES = 64
 _NONE = 255
-"""In a table: no state, since no text with this prefix matches."""
+"""Table entry for no next state: no text with this prefix matches."""
 _SAFE_REPEATS = 2
-"""Adjacent repetitions for which backtracking takes at most quadratic time."""
+"""Number of adjacent repetitions up to which backtracking takes at most quadratic time."""
 _REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
 _PLAIN = (code.LITERAL, code.NOT_LITERAL, code.IN, code.ANY, code.AT)
 _CATEGORIES = {
@@ -51,8 +51,9 @@ def full_match(pattern: str) -> Matcher:
 
 
 def ascii_table(pattern: str) -> tuple[bytes, bytes] | None:
-    """A pattern's automaton on ASCII letters: for each state and letter the next state, and for
-    each state whether a text that ends there matches.  State 0 is the start; `_NONE` is no state.
+    """A pattern's automaton on ASCII letters, as two tables: the next state by state and letter,
+    and by state, whether a text that ends there matches.  State 0 is the start; `_NONE` is no
+    state.
 
     None for patterns with assertions or that ignore case, and for those with many states.
     """
@@ -68,7 +69,9 @@ def ascii_table(pattern: str) -> tuple[bytes, bytes] | None:
 
 
 def _variable_repeats(tree: Iterable[Any], inside: bool = False) -> float:
-    """Repetitions with a variable count; infinite if one contains a choice, or RE2 lacks it."""
+    """Number of repetitions of variable count.  Infinite if one contains a choice, or for patterns
+    that RE2 lacks.
+    """
     repeats = 0.0
     for op, arg in tree:
         if op in _REPEATS:
@@ -97,8 +100,8 @@ class _Automaton:
 
     flags: flags of the pattern.
     most: upper bound on the states.
-    tests: for each state, the characters with which it is left; None: it is left without a
-        character.
+    tests: for each state, the characters that lead to its next states; None if the next states
+        are reached without a character.
     after: the states that follow each state.
     places: for each state that is an assertion, the kind of position in the text that it requires.
     """

@@ -58,7 +58,9 @@ def sequence_erase(items: Sequence[Any], position: np.ndarray | None = None) -> 
 
 
 def _position(position: np.ndarray, count: int, end: int) -> int:
-    """A position from 0 to `end` - 1 in a sequence of `count`; negative counts from its end."""
+    """The index, from 0 to `end` - 1, that `position` means in a sequence of `count` items.  A
+    negative position counts from the end of the sequence.
+    """
     signed = int(np.asarray(position).reshape(()))
     index = signed + count if signed < 0 else signed
     if not 0 <= index < end:
@@ -108,7 +110,7 @@ def optional_get_element(value: Any) -> Any:
 
 @host_function("shape")
 def shape(value: np.ndarray, rank: int) -> np.ndarray:
-    """The extents of a tensor whose rank is in the model."""
+    """The extents of a tensor.  Raises ModelError unless its rank is `rank`, as in the model."""
     if not isinstance(value, np.ndarray) or value.ndim != rank:
         raise ModelError(f"expected a tensor of rank {rank}, found {_described(value)}")
     return np.asarray(value.shape, np.int64)
@@ -122,7 +124,7 @@ def _described(value: Any) -> str:
 
 @host_function("dict_vectorizer", prepared=True)
 def dict_vectorizer(keys: list[Any], dtype: str) -> Function:
-    """The values of the keys of a vocabulary, 0 for missing keys."""
+    """A row with a dict's values for `keys`; 0, or "" for strings, for missing keys."""
     absent = "" if dtype == "object" else 0
 
     def run(items: Mapping[Any, Any]) -> np.ndarray:
@@ -138,7 +140,7 @@ def dict_vectorizer(keys: list[Any], dtype: str) -> Function:
 
 @host_function("zip_map", prepared=True)
 def zip_map(keys: list[Any]) -> Function:
-    """For each row, a dict from keys to its numbers."""
+    """For each row, a dict from `keys` to the row's numbers."""
 
     def run(x: np.ndarray) -> list[dict[Any, Any]]:
         rows = x.reshape(1, -1) if x.ndim == 1 else x

@@ -1,4 +1,4 @@
-"""Texts as counts of n-grams, and files as images."""
+"""Counts of the n-grams in texts, and decoding of images."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def misplaced_grams(starts: Sequence[int], count: int) -> str:
 
 
 class _Grams:
-    """Sequences of words with a place for each, as a tree with one node per prefix."""
+    """A tree of sequences of words, one node per prefix.  Each sequence has an index, its place."""
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
@@ -112,7 +112,7 @@ class _Grams:
 
 
 TABLE = 1 << 18
-"""Upper bound on the entries of a table of the successor of each node and word: 2 MB."""
+"""Upper bound on the entries of the table of next nodes by node and word: 2 MB."""
 
 
 @dataclass(frozen=True, slots=True)

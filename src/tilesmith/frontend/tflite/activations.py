@@ -30,16 +30,16 @@ for _name, _make in _PLAIN.items():
     same_operator(_name, _make)
 
 FUSED = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
-"""The functions that other operators apply to their results, by number."""
+"""Activation functions that are fused into other operators, in the order of their numbers."""
 
 
 def activate(n: TfliteNode, y: Value) -> Value:
-    """`y` after the operator's fused activation function."""
+    """Apply the operator's fused activation function to `y`."""
     return activated(n, y, n.choice("fused_activation_function", FUSED))
 
 
 def activated(n: TfliteNode, y: Value, name: str) -> Value:
-    """`y` after the function of `FUSED` that is called `name`."""
+    """Apply the function `name` of `FUSED` to `y`."""
     if name == "NONE":
         return y
     if name == "RELU":

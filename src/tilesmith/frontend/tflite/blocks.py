@@ -46,7 +46,7 @@ def depth_to_space(n: TfliteNode) -> Result:
 
 
 def _blocks(n: TfliteNode) -> tuple[Value, tuple[int, ...], tuple[Dim, ...], tuple[Dim, ...]]:
-    """The input, the blocks of its spatial axes, and what borders have before and after them."""
+    """The input, the block sizes of its spatial axes, and the borders before and after them."""
     x, blocks = n.input(0), n.int_list(n.input(1), "block_shape")
     m = len(blocks)
     borders = n.dims(listed(n.input(2)), "borders")

@@ -19,13 +19,13 @@ from tilesmith.ops.fourier import Dft
 from tilesmith.ops.slicing import Slice
 
 _OF_COMPLEX = ("REAL", "IMAG", "COMPLEX_ABS", "CAST")
-"""Operators with a meaning of their own for complex numbers."""
+"""Operators that make real numbers of complex ones."""
 
 
 def on_complex(n: TfliteNode, function: Callable[[TfliteNode], Result]) -> Result:
     """The results of an operator that reads complex numbers, from its import function.
 
-    Raises UnsupportedError for one that computes with them.
+    Raises UnsupportedError for an arithmetic operator outside `_OF_COMPLEX`.
     """
     name = n.operator.kind
     if name in _OF_COMPLEX:
@@ -58,8 +58,8 @@ def _part(n: TfliteNode, name: str) -> Value:
 
 @tflite_op("RFFT2D")
 def rfft2d(n: TfliteNode) -> Result:
-    """The transform of the last two axes of real numbers, the first half of the frequencies of the
-    last one.
+    """The Fourier transform of real numbers along the last two axes.  The last axis has only the
+    first half of its frequencies.
     """
     x, (rows, columns) = n.input(0), n.int_list(n.input(1), "fft_length")
     rank = x.type.rank

@@ -22,7 +22,7 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_, i64
 
 _STEPS = 1 << 12
-"""Most steps of a loop that is unrolled."""
+"""Upper bound on the steps of an unrolled loop."""
 
 
 @stored_op("CALL")
@@ -32,7 +32,7 @@ def call(n: TfliteNode) -> Result:
 
 @stored_op("STABLEHLO_COMPOSITE")
 def composite(n: TfliteNode) -> Result:
-    """A composite operator by its decomposition, which every file has."""
+    """Inline a composite operator's decomposition, which every file has."""
     return results_of(n.inline(n.option("decomposition_subgraph_index"), n.slots, n.loc))
 
 
@@ -54,8 +54,8 @@ def while_(n: TfliteNode) -> Result:
 
 
 def _loop(n: TfliteNode, condition: int, step: int, first: Value) -> tuple[Value, ...] | None:
-    """A loop at run time, of at least one iteration if `first` is known; None if its carried values
-    can't be those of a graph.
+    """A loop at run time; None if a graph can't hold its carried values.  If the condition before
+    the first iteration, `first`, is known, it is true.
     """
     state = only_tensors(n.slots)
     if state is None:
@@ -75,15 +75,15 @@ def _loop(n: TfliteNode, condition: int, step: int, first: Value) -> tuple[Value
     names = [f"out{i}" for i in range(len(results) + 1)]
     graph = body.finish([again, *results], names)
     op = shapes.completed(Loop(graph, len(state), conditional=True))
-    assert op is not None  # it collects nothing
+    assert op is not None  # the loop collects no results
     n.builder.measured.update(op.symbols)
     return several(n.add(op, n.const(ENDLESS, i64), first, *state, *body.captured))
 
 
 def _unrolled(n: TfliteNode, condition: int, step: int, going: Value) -> Result:
-    """A loop whose conditions are known, its iterations one after the other.
+    """Unroll a loop whose conditions are known.
 
-    Raises ValuesNeededError where one is not.
+    Raises ValuesNeededError if a condition is not known.
     """
     state: Sequence[Slot] = n.slots
     for number in range(_STEPS):

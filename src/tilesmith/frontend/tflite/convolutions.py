@@ -1,7 +1,7 @@
 """TFLite's convolutions.
 
-Images are [N, spatial..., C], filters [O, spatial..., I].  Ours have the channels second: the
-transposes around each operator become layouts later.
+Images are [N, spatial..., C], filters [O, spatial..., I].  Our operators have the channels
+second.  The transposes around each of them become layouts later.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _AXES_2D, _AXES_3D = "hw", "dhw"
 
 
 def channels_second(x: Value) -> Value:
-    """[N, spatial..., C] as [N, C, spatial...]."""
+    """Transpose [N, spatial..., C] to [N, C, spatial...]."""
     rank = x.type.rank
     return x.transpose(0, rank - 1, *range(1, rank - 1))
 
 
 def channels_last(y: Value) -> Value:
-    """[N, C, spatial...] as [N, spatial..., C]."""
+    """Transpose [N, C, spatial...] to [N, spatial..., C]."""
     return y.transpose(0, *range(2, y.type.rank), 1)
 
 
@@ -78,7 +78,7 @@ def unchanged(x: Value) -> Value:
 def plain(n: TfliteNode, x: Value, w: Value, centre: Callable[[Value], Value] = unchanged) -> Value:
     """CONV_2D without bias and activation; x [N, H, W, C], w [O, H, W, C / groups].
 
-    centre: subtracts the zero point from images whose channels are second.
+    centre: subtracts the zero point from the images, [N, C, H, W].
     """
     check_images(n, x, w, 4)
     channels, own = n.extent(x, 3), n.extent(w, 3)
@@ -117,7 +117,7 @@ def transposed(n: TfliteNode, x: Value, w: Value, shape: Value, dilated: bool = 
     """A transposed convolution without bias and activation; x [N, spatial..., C].
 
     w: filters [C, O, spatial...].
-    shape: the shape of the result, which tells how much of each border is cut off.
+    shape: the shape of the result; determines how much of each border is cut off.
     """
     dims = n.extents(shape, "the shape of the result")
     rank = x.type.rank
@@ -125,7 +125,7 @@ def transposed(n: TfliteNode, x: Value, w: Value, shape: Value, dilated: bool = 
         n.bad(f"the shape of the result: expected {rank} extents, found {len(dims)}")
     result = dims[1:-1]
     g = geometry(n, result, n.shape(w)[2:], dilated)
-    # the pads of the convolution of the result whose transpose this is, from the input's extents
+    # Pads of the convolution that this operator transposes; it maps the result's shape to x's.
     before: list[Dim] = []
     after: list[Dim] = []
     for wanted, e, s, r in zip(result, x.type.shape[1:-1], g.strides, g.reach, strict=True):
@@ -141,8 +141,8 @@ def transposed(n: TfliteNode, x: Value, w: Value, shape: Value, dilated: bool = 
 
 
 def spread(n: TfliteNode, x: Value, w: Value, g: Geometry) -> Value:
-    """The transposed convolution of x [N, spatial..., C] with w [C, O, spatial...], of whose result
-    the pads are cut off.
+    """The transposed convolution of x [N, spatial..., C] with w [C, O, spatial...].  The pads are
+    cut off the result.
     """
     pads, x = g.numbers(), channels_second(x)
     if pads is not None:
@@ -160,7 +160,7 @@ def _windows(n: TfliteNode, extent: Dim, stride: int, reach: int) -> Dim:
 
 
 def finished(n: TfliteNode, y: Value, bias: Value | None) -> Value:
-    """`y` [..., C] plus a bias for each channel, through the operator's activation."""
+    """Add a bias for each channel to `y` [..., C], then apply the operator's activation."""
     if bias is not None:
         if bias.type.rank != 1:
             n.bad(f"the bias: expected one number for each channel, found {bias.type}")

@@ -1,4 +1,4 @@
-"""TFLite's selections of boxes: suppression of boxes that overlap, and the end of detectors."""
+"""TFLite's selections of boxes: suppression of boxes that overlap, and detectors' last operator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST = 1 << 20
 
 
 def _padded(n: TfliteNode, rows: Value, most: Dim) -> Value:
-    """Rows, at most `most` of them, with zeros after them."""
+    """Pad `rows` with zeros to `most` rows."""
     zeros = n.const(0, rows.dtype).expand(most, *rows.type.shape[1:])
     places = n.reshape(n.positions(rows.type.shape[0]), (rows.type.shape[0], 1))
     return n.add(scatter.ScatterNd(), zeros, places, rows)
@@ -89,8 +89,8 @@ def _corners(n: TfliteNode, codes: Value, anchors: Value, options: dict[str, Any
 def detections(n: TfliteNode) -> Result:
     """The best boxes: their corners, classes and scores, and their number.
 
-    Inputs: codes of boxes [1, N, 4 or more], scores [1, N, classes, with a background before them
-    or not], and anchors [N, 4].
+    Inputs: codes of boxes [1, N, 4 or more], scores [1, N, classes], or [1, N, 1 + classes] with
+    the background first, and anchors [N, 4].
     """
     codes, scores, anchors = (n.input(i) for i in range(3))
     check_floats(n, codes, scores, anchors)
@@ -136,7 +136,7 @@ def detections(n: TfliteNode) -> Result:
     slots = most * each // per_box
 
     def shown(values: Value) -> Value:
-        """A number for each class of each box in the form of the result."""
+        """Numbers for the classes of each box in the result's form, padded with zeros."""
         values = _padded(n, n.reshape(values, (length, width)), slots)
         values = n.add(slicing.Pad((0, 0, 0, per_box - width)), values)
         return n.reshape(values, (1, most * each))

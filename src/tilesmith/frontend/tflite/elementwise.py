@@ -121,7 +121,7 @@ def right_shift(n: TfliteNode) -> Result:
 @stored_op("SELECT")
 def select(n: TfliteNode) -> Result:
     condition, x, y = n.input(0), n.input(1), n.input(2)
-    if condition.type.rank == 1:  # it chooses whole rows
+    if condition.type.rank == 1:  # each condition selects a whole row
         condition = n.reshape(condition, (*condition.type.shape, *[1] * (x.type.rank - 1)))
     return fn.where(condition, x, y)
 
@@ -142,7 +142,7 @@ def cast(n: TfliteNode) -> Result:
 
 
 _SATURATED = (i32, i16, u8)
-"""Integers that take the nearest number to a float that is out of range."""
+"""Integer types for which a cast of a float out of range saturates."""
 
 
 @stored_op("BITCAST")

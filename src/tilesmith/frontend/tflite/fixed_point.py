@@ -43,7 +43,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 
 def scaled(n: TfliteNode, x: Value, real: float | Sequence[float]) -> Value:
-    """Integers x [..., C], i32 or i64, times a real factor or one for each channel, as i32."""
+    """Integers x [..., C], i32 or i64, times a real factor or a factor per channel; gives i32."""
     factors = list(real) if isinstance(real, Sequence) else [real]
     if not all(map(math.isfinite, factors)):
         n.bad(f"expected finite ratios of scales, found {factors}")
@@ -96,7 +96,7 @@ def centred(n: TfliteNode, index: int, to: DType = i32) -> Value:
 
 
 def less(n: TfliteNode, x: Value, zero: int, to: DType = i32) -> Value:
-    """Integers minus a zero point, as `to`."""
+    """`x` minus the zero point `zero`, in type `to`."""
     wide = x.cast(to)
     return wide - n.const(zero, to) if zero else wide
 
@@ -104,7 +104,7 @@ def less(n: TfliteNode, x: Value, zero: int, to: DType = i32) -> Value:
 def stored(
     n: TfliteNode, y: Value, activation: str = "NONE", tensor: Tensor | None = None
 ) -> Value:
-    """Integers `y` without zero point as the operator's result, through a fused activation.
+    """The operator's result for integers `y` without zero point, after a fused activation.
 
     tensor: the declaration of the result; by default the first output's.
     """
@@ -116,8 +116,8 @@ def stored(
 
 
 def restored(n: TfliteNode, index: int) -> Value:
-    """An input as it is stored in the result; TFLite converts unsigned bytes, in f32.  Results of
-    f64 rounded to f32 are those of f32, whatever instructions are joined.
+    """An input with the result's scale and zero point.  TFLite converts only unsigned bytes, in
+    f32.  f64 rounded to f32 gives the same results, even if multiply and add are fused.
     """
     x, tensor, result = n.input(index), n.input_tensor(index), n.output_tensor()
     if tensor.is_stored_as(result):
@@ -132,7 +132,7 @@ def restored(n: TfliteNode, index: int) -> Value:
 
 
 def limits(n: TfliteNode, activation: str, tensor: Tensor) -> tuple[int, int]:
-    """The stored integers between which a fused activation function leaves its result."""
+    """The least and the largest stored integer that a fused activation function gives."""
     scale, zero = single(n, tensor)
     low, high = int(tensor.dtype.min), int(tensor.dtype.max)
 
@@ -186,8 +186,8 @@ def power_of_two(scale: float) -> int | None:
 
 
 def looked_up(n: TfliteNode, x: Value, table: np.ndarray) -> Value:
-    """The entries of a table for integers `x` of 8 or 16 bits; the first is that of the smallest
-    number.
+    """Look up integers `x` of 8 or 16 bits in a table.  Its first entry belongs to the smallest
+    integer.
     """
     place = x.cast(i32)
     if x.dtype.min:

@@ -1,9 +1,9 @@
 """Bounded reading of FlatBuffers: tables by a declared schema, from a file that is not trusted.
 
 A table is a block of fields; its vtable gives the place of each field by number.  Strings, vectors
-and tables inside it are reached by offsets.  Fields are decoded when they are read.  Every offset
-and count is compared with the file's size first, so that a damaged file gives a ModelError with the
-byte's position.
+and tables inside a table are reached by offsets.  Fields are decoded when they are read.  Every
+offset and count is compared with the file's size first, so that a damaged file gives a ModelError
+with the byte's position.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Field:
 
     slot: its number in the vtable.
     type: a scalar's type, "string", "union", or a table's name.
-    is_vector: whether it holds any number of them.
+    is_vector: whether it holds a vector of this type.
     default: the value of a scalar that the file leaves out.
     """
 
@@ -58,8 +58,8 @@ class Schema:
     def __init__(self, tables: Mapping[str, str], unions: Mapping[str, tuple[str, ...]]) -> None:
         """tables: for each name its fields in the order of their numbers, separated by spaces:
             `name:type`, `name:[type]` for a vector, `name:type=number` for a default other than 0.
-        unions: for a field of type "union" the names of its tables, by the number that the field
-            before it (`NAME_type`) holds.
+        unions: for each field NAME of type "union" the names of its possible tables.  The field
+            before it, `NAME_type`, holds the index into these names.
         """
         self._tables, self.unions = tables, unions
         self.fields = cache(self._fields)
@@ -111,7 +111,7 @@ class Buffer:
         return at + self.scalar(at, "u32", what)
 
     def vector(self, at: int, size: int, what: str) -> tuple[int, int]:
-        """The position and count of the elements, of `size` bytes each, of a vector at `at`."""
+        """The position and the number of the elements, `size` bytes each, of the vector at `at`."""
         count = self.scalar(at, "u32", what)
         self.check(at + 4, count * size, what)
         return at + 4, count
@@ -182,7 +182,7 @@ class Table:
             return Table(buffer, field.type, position)
         kinds, number = buffer.schema.unions[name], getattr(self, f"{name}_type")
         if not 0 < number < len(kinds):
-            return None  # no table, or one of a newer format
+            return None  # no table, or a kind of table of a newer format
         return Table(buffer, kinds[number], position)
 
     def _vector(self, at: int, type_: str, what: str) -> Any:

@@ -1,8 +1,9 @@
-"""Bounded reading of FlexBuffers, in which custom operators have their options: maps of numbers,
-strings and lists, from a file that is not trusted.
+"""Bounded reading of FlexBuffers, from a file that is not trusted.
 
-A value's type and the width of its fields stand outside of it, packed into one byte.  Its contents
-lie before the reference to it, so that offsets are subtracted.
+Custom operators have their options in this format: maps of numbers, strings and lists.
+
+A value's type and field width are packed into one byte, stored outside of the value.  A value's
+contents lie before the reference to it, so offsets are subtracted.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _INDIRECT = {6: _INT, 7: _UINT, 8: _FLOAT}
 _MAP, _VECTOR, _BOOL = 9, 10, 26
 _TYPED = {11: _INT, 12: _UINT, 13: _FLOAT, 14: _KEY, 36: _BOOL}
 _TUPLES = {16 + i: ((_INT, _UINT, _FLOAT)[i % 3], 2 + i // 3) for i in range(9)}
-"""Vectors of a fixed number of elements: the type and the number."""
+"""Types of vectors of fixed length -> the type and the number of the elements."""
 _FORMATS = {
     _INT: {1: "<b", 2: "<h", 4: "<i", 8: "<q"},
     _UINT: {1: "<B", 2: "<H", 4: "<I", 8: "<Q"},
     _FLOAT: {2: "<e", 4: "<f", 8: "<d"},
 }
 _MOST = 1 << 16
-"""Most values in the options of an operator that is not damaged."""
+"""Upper bound on the values in the options of an operator that is not damaged."""
 _DEEPEST = 16
 
 

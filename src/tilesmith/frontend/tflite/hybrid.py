@@ -1,7 +1,7 @@
-"""Products of f32 inputs and stored weights of bytes: inputs are quantised by their range in a run.
+"""Products of f32 inputs and stored weights of bytes.  A run quantises the inputs by their range.
 
-A row, or an image, has a scale of its own, and with several scales of the weights, or by the
-operator's option, a zero point.  Sums are integers, results are f32.
+Each row, or image, has a scale of its own.  It also has a zero point if the weights have several
+scales or an option of the operator asks for it.  Sums are integers, results are f32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilesmith.ops import matmul as mm
 from tilesmith.ops.functions import clip, maximum, minimum, where
 
 _Quantised = tuple[Value, Value, Value | None]
-"""Bytes, their scales, and their zero points, i32."""
+"""Quantised bytes, their scales, and their zero points (i32; None if all are 0)."""
 
 
 def is_hybrid(n: TfliteNode) -> bool:
@@ -29,7 +29,7 @@ def is_hybrid(n: TfliteNode) -> bool:
 
 
 def _symmetric(n: TfliteNode, x: Value, axes: Sequence[int]) -> _Quantised:
-    """x in -127 to 127 by the largest magnitude along `axes`."""
+    """Quantise x to -127 to 127 by the largest magnitude along `axes`."""
     span = abs(x).max(axes, True)
     is_zero = span <= 0
     inverse = where(is_zero, 0.0, n.const(127.0, f32) / where(is_zero, 1.0, span))
@@ -38,7 +38,7 @@ def _symmetric(n: TfliteNode, x: Value, axes: Sequence[int]) -> _Quantised:
 
 
 def _asymmetric(n: TfliteNode, x: Value, axes: Sequence[int]) -> _Quantised:
-    """x in -128 to 127 by its range along `axes`, which contains 0."""
+    """Quantise x to -128 to 127 by its range along `axes`, extended to contain 0."""
     low = minimum(x.min(axes, True), 0.0).cast(f64)
     high = maximum(x.max(axes, True), 0.0).cast(f64)
     is_zero = (high - low) <= 0
@@ -48,7 +48,7 @@ def _asymmetric(n: TfliteNode, x: Value, axes: Sequence[int]) -> _Quantised:
     point = where(is_zero, 0.0, clip(rounded(n, point), -128.0, 127.0))
     scale = scale.cast(f32)
     inverse = n.const(1.0, f32) / scale
-    # f64 rounded to f32 gives the results of f32, whatever instructions are joined
+    # f64 rounded to f32 gives the results of f32, even if multiply and add are fused
     steps = (x.cast(f64) * inverse.cast(f64)).cast(f32).cast(f64) + point
     q = clip(rounded(n, steps.cast(f32)), -128.0, 127.0).cast(i8)
     return q, scale, point.cast(i32)

@@ -29,12 +29,12 @@ from tilesmith.support.errors import ModelError, UnsupportedError
 class Frame:
     """A call of a subgraph.
 
-    graph: it.
-    number: its number in the model.
-    depth: calls around it.
+    graph: the subgraph.
+    number: the subgraph's number in the model.
+    depth: number of calls around this one.
     prefix: put in front of the names of nodes, for messages.
-    values: its tensors so far, by number.
-    body: the builder that its values are in.
+    values: the values of tensors so far, by the tensor's number.
+    body: the builder that has these values.
     """
 
     graph: Subgraph
@@ -64,7 +64,7 @@ class TfliteImporter(Importer):
         return Frame(self.model.subgraph(number), number, depth, prefix, self.builder)
 
     def body(self, frame: Frame) -> list[Slot]:
-        """Imports a subgraph whose inputs are in `frame`; its outputs."""
+        """Imports a subgraph whose inputs are in `frame`; returns its outputs."""
         for number, operator in enumerate(frame.graph.operators):
             self._node(number, operator, frame)
         return [self._slot(frame, t) for t in frame.graph.outputs]
@@ -83,8 +83,8 @@ class TfliteImporter(Importer):
     def nested(
         self, body: Body, number: int, frame: Frame, arguments: Sequence[Slot], loc: str
     ) -> list[Slot] | None:
-        """The outputs of a subgraph whose nodes are added to `body`.  None, with nothing recorded,
-        if something in it is unsupported or does not fit; `body.misfit` then has the reason.
+        """The outputs of a subgraph whose nodes are added to `body`.  None if a node of it is
+        unsupported or invalid; then no problem is recorded and `body.misfit` has the reason.
         """
         outer, noted = self.builder, len(self._problems)
         self.builder = body
@@ -131,7 +131,7 @@ class TfliteImporter(Importer):
         return self.builder.lazy_constant(type_, data, tensor.name)
 
     def _keep(self, frame: Frame, number: int, value: Value) -> None:
-        """Give a variable another value."""
+        """Set the value of a variable."""
         tensor = frame.graph.tensors[number]
         if not tensor.is_variable:
             raise ModelError(f"tensor {tensor.name!r}: expected a variable, found another tensor")

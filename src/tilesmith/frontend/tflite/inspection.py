@@ -45,7 +45,7 @@ def _stored_bytes(model: Model, tensor: Tensor) -> int:
 
 
 def _metadata(model: Model) -> dict[str, object]:
-    """The file's signatures and its entries of metadata: texts, and the sizes of others."""
+    """The file's signatures and metadata: entries that are text, and the sizes of other entries."""
     entries: dict[str, object] = {}
     if model.signatures:
         entries["signatures"] = [s.name for s in model.signatures]

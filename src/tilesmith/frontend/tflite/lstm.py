@@ -1,8 +1,8 @@
 """TFLite's LSTM layers of floats.
 
-Each gate has weights of its own.  A layer may leave out its input gate, whose place the rest of the
-forget gate then takes, and may have weights of the memory (peepholes), a projection of its output,
-bounds, and normalised gates.
+Each gate has weights of its own.  If a layer leaves out its input gate, 1 minus
+the forget gate replaces it.  A layer may have weights of the memory (peepholes), a projection of
+its output, bounds, and normalised gates.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tilesmith.ops import norm, slicing
 from tilesmith.ops.base import Op
 
 _EPSILON = 1e-8
-"""TFLite adds it to the variances of normalised gates."""
+"""Constant that TFLite adds to the variances of normalised gates."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """The numbers of the first inputs that a direction of a layer reads.
+    """Numbers of the operator's inputs that a direction of a layer reads.
 
-    weights: those of the input's weights; the state's, the peepholes, the biases and the projection
-        follow.
-    norms: those of the weights of normalisation; None if the operator has none.
-    aux: those of the auxiliary input's weights; None if the operator has no such input.
+    weights: the first weights of the input; the weights of the state, the peepholes, the biases
+        and the projection follow.
+    norms: the first weights of normalisation; None if the operator has none.
+    aux: the first weights of the auxiliary input; None if the operator has no such input.
     states: the output of the step before, and the memory.
     """
 
@@ -47,11 +47,11 @@ class _Lists:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gate:
-    """The weights of a gate; None for one that the layer leaves out.
+    """The weights of a gate; None for weights that the layer leaves out.
 
-    own: of the input, [cells, inputs].
-    aux: of the auxiliary input.
-    before: of the output of the step before, [cells, outputs], or [cells] for a diagonal matrix.
+    own: weights of the input, [cells, inputs].
+    aux: weights of the auxiliary input.
+    before: weights of the output of the step before, [cells, outputs]; [cells] if diagonal.
     memory, bias, norm: peephole, bias, and scale of the normalisation, [cells].
     """
 
@@ -68,9 +68,9 @@ class _Layer:
     """A direction of a layer.
 
     gates: input, forget, cell and output gate; only the input gate may be None.
-    projection, projection_bias: of the output, [outputs, cells] and [outputs].
+    projection, projection_bias: weights [outputs, cells] and bias [outputs] for the output.
     function: name of the activation of cells.
-    cell_clip, projection_clip: bounds; 0 for none.
+    cell_clip, projection_clip: bounds on magnitudes; 0 for no bound.
     """
 
     gates: tuple[_Gate | None, _Gate, _Gate, _Gate]
@@ -90,7 +90,7 @@ def _read(n: TfliteNode, lists: _Lists) -> _Layer:
             if number == 0 and own is before:
                 return None
             n.bad(f"expected weights of gate {number}, found none")
-        # the memory has no weight for the gate of the cells
+        # the cell gate has no peephole
         peephole = (first + 8, first + 9, None, first + 10)[number]
         return _Gate(
             own,
@@ -118,8 +118,8 @@ def _read(n: TfliteNode, lists: _Lists) -> _Layer:
 
 
 def _joined(n: TfliteNode, x: Value, aux: Value | None, layer: _Layer) -> Value:
-    """The products of the inputs of all steps with the weights of all gates, with biases where
-    nothing is normalised, [..., gates * cells].
+    """The inputs of all steps times the weights of all gates, [..., gates * cells].  Biases are
+    added unless the gates are normalised.
     """
     gates = [g for g in layer.gates if g is not None]
     y = product(n, x, n.add(slicing.Concat(0), *(g.own for g in gates)))
@@ -143,7 +143,7 @@ def _step(
 
     x: the products with the inputs, [batch, gates * cells].
     h, c: output and memory before, [batch, outputs] and [batch, cells].
-    of: a stored value as the builder of `n` sees it.
+    of: maps a stored value to its value in the builder of `n`.
     """
     gates = [g for g in layer.gates if g is not None]
     cells = n.extent(c, 1)
@@ -211,7 +211,7 @@ def _direction(
 
 
 def steps_first(n: TfliteNode, x: Value, is_time_major: bool) -> Value:
-    """Sequences as [steps, batch, ...], or such sequences as [batch, steps, ...]."""
+    """Swap batch and steps of [batch, steps, ...] or [steps, batch, ...] unless `is_time_major`."""
     if x.type.rank != 3:
         n.bad(f"expected sequences of 3 axes, found {x.type}")
     return x if is_time_major else x.transpose(1, 0, 2)
@@ -247,8 +247,8 @@ def both_directions(
     """The outputs of two directions, apart or joined along the last axis.
 
     aux: number of the auxiliary input.
-    aux_weights: numbers of the first auxiliary weights of each direction; the first gate may be
-        left out.
+    aux_weights: number of the first auxiliary weights of each direction.  Those of the first
+        gate may be left out.
     replaces: whether an auxiliary input without weights is the input of the backward direction.
     """
     is_time_major = bool(n.option("time_major"))

@@ -36,7 +36,7 @@ _POOL = ("padding", "stride_w", "stride_h", "filter_w", "filter_h", "activation"
 
 
 def structure(n: TfliteNode, names: tuple[str, ...]) -> dict[str, int]:
-    """The first numbers of the options, a structure of i32."""
+    """Options `names` -> their numbers, from a C structure that begins with them as i32."""
     content = n.operator.custom_options
     if len(content) < 4 * len(names):
         n.bad(f"expected {len(names)} numbers as options, found {len(content)} bytes")
@@ -49,7 +49,7 @@ def structure(n: TfliteNode, names: tuple[str, ...]) -> dict[str, int]:
 
 
 def numbered(n: TfliteNode, options: dict[str, Any], name: str) -> Any:
-    """An option that is a number, which is required."""
+    """The required option `name`, which is a number."""
     value = options.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         n.bad(f"option {name!r}: expected a number, found {value!r}")
@@ -84,7 +84,7 @@ def _windows(o: dict[str, int], x: Value) -> Geometry:
 
 @tflite_op("MaxPoolingWithArgmax2D", domain=CUSTOM)
 def max_pool_with_positions(n: TfliteNode) -> Result:
-    """Maxima, and the position of each in its window, a float."""
+    """Maxima, and the position of each in its window, as a float."""
     x, o = n.input(0), structure(n, _POOL)
     check_floats(n, x)
     check_images(n, x, x, 4)
@@ -97,7 +97,7 @@ def max_pool_with_positions(n: TfliteNode) -> Result:
     number = o["activation"]
     if number >= len(FUSED):
         n.bad(f"option 'activation': expected a number below {len(FUSED)}, found {number}")
-    places = (rows * g.kernel[1] + columns).cast(f32) + 0.1  # so that it survives rounding
+    places = (rows * g.kernel[1] + columns).cast(f32) + 0.1  # rounding keeps the integer part
     return activated(n, channels_last(y), FUSED[number]), channels_last(places)
 
 
@@ -117,7 +117,7 @@ def max_unpool(n: TfliteNode) -> Result:
         n.unsupported("windows that overlap, or do not touch")
     x, place = channels_second(x), channels_second(places).cast(i64)
     batch, channels, rows, columns = x.type.shape
-    # a position outside of its window leaves zeros
+    # an input with a position outside of its window is left out
     is_inside = (place >= 0) & (place < h * w)
     place = where(is_inside, place, 0)
     row = n.positions(rows, 4, 2) * h + place / w
@@ -144,8 +144,8 @@ def _numbers(n: TfliteNode, x: Value, *index: int) -> Value:
 
 @tflite_op("Landmarks2TransformMatrix", domain=CUSTOM)
 def landmarks_to_matrix(n: TfliteNode) -> Result:
-    """The matrix [1, 4, 4] that maps pixels of an upright crop around some landmarks to the image
-    with all landmarks [1, count, 3].
+    """The matrix [1, 4, 4] that maps pixels of an upright crop around some of the landmarks
+    [1, count, 3] to pixels of the image.
     """
     _check_version(n)
     o = read_options(n.operator.custom_options, n.operator.name)
@@ -183,7 +183,7 @@ def landmarks_to_matrix(n: TfliteNode) -> Result:
 
 
 def _mapped(n: TfliteNode, matrix: Value, x: Value, y: Value) -> tuple[Value, Value]:
-    """Points after the transformation [1, 4, 4] of the plane."""
+    """Apply the transformation [1, 4, 4] of the plane to points."""
     rows = [[_numbers(n, matrix, 0, row, column) for column in (0, 1, 3)] for row in (0, 1)]
     first, second = (x * a + y * b + c for a, b, c in rows)
     return first, second
@@ -191,7 +191,7 @@ def _mapped(n: TfliteNode, matrix: Value, x: Value, y: Value) -> tuple[Value, Va
 
 @tflite_op("TransformLandmarks", domain=CUSTOM)
 def transform_landmarks(n: TfliteNode) -> Result:
-    """Landmarks [1, count, 2 or 3] through a matrix [1, 4, 4]; a third number stays."""
+    """Apply a matrix [1, 4, 4] to landmarks [1, count, 2 or 3]; a third coordinate is kept."""
     _check_version(n)
     points = n.input(0)
     if points.type.rank != 3 or n.extent(points, 2) not in (2, 3):
@@ -202,8 +202,8 @@ def transform_landmarks(n: TfliteNode) -> Result:
 
 @tflite_op("TransformTensorBilinear", domain=CUSTOM)
 def transform_image(n: TfliteNode) -> Result:
-    """A crop of images [1, H, W, C] whose pixels a matrix [1, 4, 4] maps to pixels of the image;
-    zeros outside of it.
+    """A crop of images [1, H, W, C].  A matrix [1, 4, 4] maps pixels of the crop to pixels of the
+    image.  Pixels outside of the image are zeros.
     """
     _check_version(n)
     o = read_options(n.operator.custom_options, n.operator.name)

@@ -43,10 +43,10 @@ OPEN = -1
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """real = scale * (stored - zero_point).
+    """A tensor's quantisation: real = scale * (stored - zero_point).
 
     scales: f32 [1], or one for each index of `axis`.
-    zero_points: i64, as many.
+    zero_points: i64, as many as `scales`.
     axis: the axis along which they vary; 0 for a single scale.
     """
 
@@ -93,7 +93,7 @@ class Tensor:
 
     @property
     def dtype(self) -> DType:
-        """Raises UnsupportedError for an element type that we don't have."""
+        """The element type.  Raises UnsupportedError for a type that Tilesmith lacks."""
         dtype = _DTYPES.get(self.type_name)
         if dtype is None:
             raise UnsupportedError(f"tensor {self.name!r} is of type {self.type_name.lower()}")
@@ -254,7 +254,7 @@ class Model:
         return b.data if b.data is not None and len(b.data) else None
 
     def outside(self, offset: int, size: int, what: str) -> np.ndarray:
-        """Bytes that lie in the file behind its tables."""
+        """Bytes that lie behind the tables in the file."""
         if offset + size > len(self.content):
             raise ModelError(
                 f"damaged file: {what} needs bytes {offset} to {offset + size}, found a file of "
@@ -275,7 +275,7 @@ class Model:
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is a TFLite model: its identifier says so."""
+    """Whether a file is a TFLite model, by its identifier."""
     return source.content is not None and bytes(source.content[4:8]) == IDENTIFIER
 
 
@@ -287,7 +287,7 @@ def read(source: Source) -> Model:
 
 
 def _code(c: Table) -> tuple[str, str, int]:
-    """The operator of a code; old files hold its number in a field of 8 bits."""
+    """An operator code's builtin name, custom name and version.  Old files have an 8-bit number."""
     number = max(c.builtin_code, c.deprecated_builtin_code)
     if not 0 <= number < len(OPERATORS):
         raise ModelError(
@@ -330,8 +330,8 @@ def _tensor(t: Table, what: str, model: Model) -> Tensor:
 
 
 def _dims(t: Table, what: str) -> tuple[int, ...] | None:
-    """The dimensions that the file states.  A shape without numbers stands for a scalar, and in
-    files whose tensors say whether their rank is known, for a tensor of unknown rank too.
+    """The dimensions that the file states.  A shape without numbers is a scalar's.  In files that
+    say whether a tensor's rank is known, the rank may also be unknown.
     """
     shape = () if t.shape is None else tuple(map(int, t.shape))
     checked_shape([d for d in shape if d != OPEN], what)

@@ -22,12 +22,12 @@ from tilesmith.support.errors import ModelError
 class TfliteNode(CallingNode):
     """One operator during import.
 
-    operator: it, as the file states it.
+    operator: the operator as the file states it.
     slots: its inputs; None for one that is left out.
     input_tensors: declarations of the inputs; None for one that is left out.
     output_tensors: declarations of the outputs.
-    intermediate_tensors: declarations of the values inside.
-    keep: gives a variable among the inputs, by its index, another value.
+    intermediate_tensors: declarations of the values inside the operator.
+    keep: sets the value of a variable, given by its index among the inputs.
     states: the model's variables.
     """
 
@@ -113,7 +113,7 @@ class TfliteNode(CallingNode):
         return tuple(map(int, numbers)) if isinstance(numbers, np.ndarray) else ()
 
     def choice(self, name: str, among: tuple[str, ...]) -> str:
-        """An option that is a number, as the name of what it stands for."""
+        """The name in `among` for an option that is a number."""
         number = self.option(name)
         if not 0 <= number < len(among):
             raise ModelError(

@@ -47,7 +47,7 @@ def quantize(n: TfliteNode) -> Result:
     if not to.is_int or to.bits > 16:
         n.unsupported(f"a result of type {to}; integers of at most 16 bits are supported")
     scale, zero = _along_axis(n, x, tensor)
-    # limits beyond the type's range for any zero point, so that the sum is exact
+    # Limits this wide don't change the result, and the sum with the zero point is exact.
     steps = clip(rounded(n, x / scale), -(2.0**20), 2.0**20).cast(i32)
     return clip(steps + zero, int(to.min), int(to.max)).cast(to)
 
@@ -89,7 +89,7 @@ def fake_quant(n: TfliteNode) -> Result:
 
 
 def _sum(n: TfliteNode, make: Callable[[], Op]) -> Result:
-    """Sums and differences: both operands are brought to twice the larger scale."""
+    """Sums and differences: both operands are rescaled to twice the larger scale."""
     a, b, y = scales(n)
     if is_word(n.output_tensor()) and n.option("pot_scale_int16"):
         powers = [power_of_two(s) for s in (a, b, y)]
@@ -144,8 +144,8 @@ _COMPARISONS: dict[str, Callable[[], Op]] = {
 
 
 def _comparison(n: TfliteNode, make: Callable[[], Op]) -> Result:
-    """A comparison of real numbers: both operands are scaled to a common unit.  TFLite orders words
-    by their stored integers, whatever their scales are.
+    """A comparison of real numbers: both operands are scaled to a common unit.  TFLite compares
+    16-bit integers as they are stored, even if their scales differ.
     """
     if is_word(n.input_tensor(0)) and make not in (ew.Equal, ew.NotEqual):
         return n.add(make(), n.input(0), n.input(1))

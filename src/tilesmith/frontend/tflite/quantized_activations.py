@@ -38,7 +38,7 @@ def _same_type(n: TfliteNode, *allowed: DType) -> None:
 
 
 def _table(n: TfliteNode, f: Function, *allowed: DType) -> Value:
-    """A function of f32 numbers as a table."""
+    """Apply a function of f32 numbers by a table."""
     _same_type(n, *allowed)
     x, y = single(n, n.input_tensor(0)), single(n, n.output_tensor())
     dtype = n.input_tensor(0).dtype
@@ -96,7 +96,7 @@ def hard_swish(n: TfliteNode) -> Result:
 
 
 def _of_words(n: TfliteNode, is_tanh: bool) -> Value:
-    """A sigmoid or hyperbolic tangent of words."""
+    """A sigmoid or hyperbolic tangent of 16-bit integers."""
     (scale, zero), y = single(n, n.input_tensor(0)), single(n, n.output_tensor())
     if zero or y[1] or power_of_two(y[0]) != -15:
         n.unsupported(f"words with zero points, or a result with the scale {y[0]}; 2^-15 is")

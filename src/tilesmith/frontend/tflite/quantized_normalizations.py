@@ -1,7 +1,7 @@
 """SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION of quantised tensors, in gemmlowp's fixed point.
 
 A number in units of 2^(b - 31) has b integer bits.  Exponential functions of differences of bytes
-are tables; what depends on the sum of a row is computed by a run.
+are tables.  A run computes all that depends on the sum of a row.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Fixed:
         return self.n.add(BitShift("left"), x, self.n.expand(count, x.type.shape))
 
     def zeros(self, x: Value) -> Value:
-        """The leading zero bits of i32 numbers, as i32."""
+        """The number of leading zero bits of i32 numbers, as i32."""
         whole = x.cast(i64) & self.n.const(2**32 - 1, i64)
         bits = self.n.add(Bitcast(i64), whole.cast(f64))
         exponent = self.n.add(
@@ -72,14 +72,14 @@ class _Fixed:
         return self.n.const(32, i32) - maximum(exponent - 1022, 0).cast(i32)
 
     def half_sum(self, a: Value, b: int) -> Value:
-        """(a + b) / 2 of a positive sum, rounded up."""
+        """(a + b) / 2, rounded up.  The sum is positive."""
         total = a.cast(i64) + (b + 1)
         return self.n.add(
             BitShift("right"), total, self.n.expand(self.n.const(1, i64), a.type.shape)
         ).cast(i32)
 
     def inverse(self, x: Value) -> Value:
-        """1 / (1 + x) of numbers from 0 to 1 without integer bits, by Newton's method."""
+        """1 / (1 + x) by Newton's method.  x is from 0 to 1 and has no integer bits."""
         half = self.half_sum(x, int(i32.max))
         y = self.times(half, -1010580540) + 1515870810  # 48 / 17 - half * 32 / 17
         for _ in range(3):
@@ -87,7 +87,7 @@ class _Fixed:
         return self.up(y, 1)
 
     def log(self, x: Value) -> Value:
-        """The logarithm of numbers of at least 1 with `_SUM_BITS` integer bits; the result has
+        """The logarithm of x, at least 1.  x has `_SUM_BITS` integer bits, the result has
         `_DIFFERENCE_BITS`.
         """
         accumulated = _DIFFERENCE_BITS + 1
@@ -107,7 +107,7 @@ class _Fixed:
         return self.up(self.times(power, _LOG_2) + share, 1)
 
     def inverse_root(self, x: Value) -> tuple[Value, Value]:
-        """A multiplier without integer bits and a right shift of 1 / sqrt(x)."""
+        """1 / sqrt(x) as a multiplier without integer bits, and a right shift."""
         is_large = x >= (1 << 29)
         v = where(is_large, self.n.add(BitShift("right"), x, self.full(2, x)), x)
         room = self.n.add(BitShift("right"), self.zeros(v) - 1, self.full(1, x)) - 1
@@ -128,7 +128,7 @@ class _Fixed:
 
 
 def _scaling(n: TfliteNode, beta: float) -> tuple[int, int, int]:
-    """The multiplier and shift of differences of bytes, and the least difference that counts."""
+    """The multiplier and shift of differences of bytes, and the least difference with exp > 0."""
     scale = single(n, n.input_tensor(0))[0]
     real = min(beta * scale * 2.0 ** (31 - _DIFFERENCE_BITS), 2.0**31 - 1)
     if not real > 1:
@@ -139,7 +139,7 @@ def _scaling(n: TfliteNode, beta: float) -> tuple[int, int, int]:
 
 
 def _differences(n: TfliteNode) -> Value:
-    """The differences from the largest number of each row, at most 0, as i32."""
+    """Each number minus the largest number of its row: at most 0, as i32."""
     x = n.input(0).cast(i32)
     return x - x.max((-1,), True)
 
@@ -153,8 +153,8 @@ def _at(n: TfliteNode, table: np.ndarray, differences: Value) -> Value:
 
 
 def _exponentials(n: TfliteNode, beta: float) -> tuple[Value, np.ndarray, np.ndarray, int]:
-    """The differences, for each possible one its scaled number and its exponential function, and
-    the least difference that counts.
+    """The differences, tables of the scaled value and of the exponential function of each possible
+    difference, and the least difference with exp > 0.
     """
     multiplier, shift, least = _scaling(n, beta)
     wide = (_RANGE << shift).astype(np.int32).astype(np.int64)

@@ -1,8 +1,8 @@
 """Convolutions and products of matrices of quantised tensors.
 
-The operands are integers minus their zero points, which passes turn into products of bytes.  Sums
-of 32 bits wrap, as in TFLite's kernels.  Sums of 64 bits, of words, are made of sums of 32 bits
-where the weights show that these are exact.
+The operands are integers minus their zero points.  Passes turn their products into products of
+bytes.  Sums of 32 bits wrap, as in TFLite's kernels.  16-bit inputs have sums of 64 bits, computed
+in 32 bits if the weights show that this is exact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilesmith.ops import matmul as mm
 from tilesmith.ops.functions import clip
 
 Product = Callable[[Value, Value, Callable[[Value], Value]], Value]
-"""A product of an input, weights, and the function that the rearranged input goes through."""
+"""Maps an input, weights, and a function to apply to the rearranged input, to the product."""
 
 _WEIGHTS: dict[DType, tuple[DType, ...]] = {
     i8: (i8, int4),
@@ -35,9 +35,9 @@ _WEIGHTS: dict[DType, tuple[DType, ...]] = {
 
 
 def _operands(n: TfliteNode, x: int, w: int, more: tuple[DType, ...] = ()) -> tuple[Value, Value]:
-    """The input and the weights with these numbers, of types that TFLite multiplies.
+    """Inputs number `x` and `w`: the input and the weights, of types that TFLite can multiply.
 
-    more: further types of weights for words.
+    more: further types of weights for 16-bit inputs.
     """
     a, b = n.input(x), n.input(w)
     allowed = _WEIGHTS.get(a.dtype, ()) + (more if a.dtype is i16 else ())
@@ -59,7 +59,7 @@ def _weights(n: TfliteNode, index: int, to: DType) -> Value:
 def _sums(
     n: TfliteNode, product: Product, x: int, w: int, bias: Value | None, channel: int
 ) -> Value:
-    """The sums of products [..., C] with their bias, i32 or, for words, i64.
+    """The sums of products [..., C] with their bias, i32 or, for 16-bit inputs, i64.
 
     channel: the axis of the weights for the result's channels.
     """
@@ -75,7 +75,7 @@ def _sums(
 
 
 def _is_exact(n: TfliteNode, w: Value, channel: int) -> bool:
-    """Whether all sums of words times weights fit 32 bits."""
+    """Whether all sums of 16-bit inputs times weights fit into 32 bits."""
     if not n.builder.is_constant(w):
         return False
     rest = tuple(a for a in range(w.type.rank) if a != channel)
@@ -84,7 +84,7 @@ def _is_exact(n: TfliteNode, w: Value, channel: int) -> bool:
 
 
 def _factors(n: TfliteNode, x: int, w: int) -> list[float] | float:
-    """The factor from sums to steps of the result, or one for each channel, in f64."""
+    """The factor from sums to the result's integers, or a factor for each channel, in f64."""
     a, y = single(n, n.input_tensor(x))[0], single(n, n.output_tensor())[0]
     q = n.quantization(n.input_tensor(w))
     factors = [a * float(s) / y for s in q.scales]
@@ -92,7 +92,7 @@ def _factors(n: TfliteNode, x: int, w: int) -> list[float] | float:
 
 
 def _single_factor(n: TfliteNode, x: int, w: int) -> float:
-    """The factor of tensors with one scale each, whose product TFLite rounds to f32."""
+    """The factor for operands with one scale each.  TFLite rounds the scales' product to f32."""
     a, b, y = (single(n, t)[0] for t in (n.input_tensor(x), n.input_tensor(w), n.output_tensor()))
     return float(np.float32(a) * np.float32(b)) / y
 

@@ -30,13 +30,13 @@ from tilesmith.ops.gather import Gather
 
 
 def _kept(n: TfliteNode) -> None:
-    """Raises ModelError unless the result is stored as the input."""
+    """Raises ModelError unless the result has the input's scale and zero point."""
     if not n.input_tensor(0).is_stored_as(n.output_tensor()):
         n.bad("expected a result with the scale and zero point of the input")
 
 
 def _activated(n: TfliteNode, y: Value) -> Value:
-    """Stored integers through the fused activation function."""
+    """Apply the fused activation function to stored integers."""
     return clip(y, *limits(n, fused(n), n.output_tensor())).cast(n.output_tensor().dtype)
 
 
@@ -61,7 +61,7 @@ def average_pool_2d(n: TfliteNode) -> Result:
     one = n.expand(n.const(np.ones((1, 1, 1, 1), np.int32)), (1, 1, *x.type.shape[1:3]))
     counts = convolve(n, one, n.const(np.ones((1, 1, *g.kernel), np.int32)), g)
     half = counts / 2
-    # quotients of integers in f64 are truncated as in integers, and faster
+    # f64 division and truncation equal integer division, and are faster
     sums = where(sums > 0, sums + half, sums - half).cast(f64)
     means = n.add(Trunc(), sums / counts.cast(f64)).cast(i32)
     return _activated(n, channels_last(means))
@@ -85,7 +85,7 @@ def _scale(n: TfliteNode) -> float:
 
 @quantized_op("MEAN")
 def mean(n: TfliteNode) -> Result:
-    """The sum times a multiplier into which the number of elements is divided."""
+    """The sum times a multiplier, divided by the number of elements first."""
     x, axes = centred(n, 0), _axes(n)
     sums = x.sum(axes, bool(n.option("keep_dims"))) if axes else x
     multiplier, up = quantize_multiplier(single(n, n.input_tensor(0))[0] / _scale(n))
@@ -129,7 +129,7 @@ def resize_bilinear(n: TfliteNode) -> Result:
 
 
 def _places(how: str, extent: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each sample the elements before and after it, and its position in units of 1 / 1024."""
+    """The elements before and after each sample, and the samples' positions times 1024."""
     by, to = (extent - 1, size - 1) if how == "align_corners" and size > 1 else (extent, size)
     step = (1024 * by + to // 2) // to
     position = np.arange(size, dtype=np.int64) * step
@@ -141,8 +141,8 @@ def _places(how: str, extent: int, size: int) -> tuple[np.ndarray, np.ndarray, n
 
 
 def _resized_floats(n: TfliteNode, x: Value, known: list[tuple[int, int]], how: str) -> Value:
-    """A resize as TFLite computes it in f32.  Products and sums of f32 numbers are exact enough in
-    f64 that rounding them gives the results of f32, whatever instructions are joined.
+    """A resize as TFLite computes it in f32.  Products and sums of f32 numbers in f64, rounded to
+    f32, are the results of f32, even if multiply and add are fused.
     """
     axes = []
     for axis, (extent, size) in enumerate(known, 1):

@@ -1,4 +1,4 @@
-"""From a TFLite file to a Graph."""
+"""Import of a TFLite file as a Graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAIN = 0
 
 
 def load(source: Source, given: Given) -> Graph:
-    """The graph of a TFLite model's first signature, or of its main subgraph without one."""
+    """The graph of a TFLite model's first signature; without signatures, of its main subgraph."""
     with errors_name(source.name):
         model = read(source)
         return _graph(model, given)
@@ -63,8 +63,8 @@ def _graph(model: Model, given: Given) -> Graph:
 
 
 def main_signature(model: Model) -> Signature:
-    """The model's first signature; without any, the inputs and outputs of the main subgraph by the
-    names of their tensors.
+    """The model's first signature.  A model without signatures gets one for the main subgraph, with
+    the names of its tensors.
     """
     for signature in model.signatures:
         if signature.subgraph == _MAIN:
@@ -79,7 +79,7 @@ def main_signature(model: Model) -> Signature:
 
 
 def _named(numbers: Sequence[int], tensors: Sequence[Tensor], what: str) -> dict[str, int]:
-    """Unique names for tensors: their own, which need not be there, nor be unique."""
+    """Unique names for tensors, from their own names, which may be missing or not unique."""
     named: dict[str, int] = {}
     for i, number in enumerate(numbers):
         own = tensors[number].name or f"{what}{i}"

@@ -33,7 +33,7 @@ def _direction(
 ) -> Value:
     """The outputs of all steps of a direction, [steps, batch, units].
 
-    aux: an auxiliary input, and the number of its weights.
+    aux: an auxiliary input or None, and the number of the input with its weights.
     first: number of the first weights; the others, the bias and the state follow.
     """
     w, before, bias, h = (n.input(first + i) for i in range(4))

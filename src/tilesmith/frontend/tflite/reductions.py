@@ -20,7 +20,8 @@ def _reduction(n: TfliteNode, make: Callable[..., Any]) -> Result:
     x, axes, keep = n.input(0), n.input(1), bool(n.option("keep_dims"))
     if not n.is_known(axes):
         return computed.reduced(n, x, axes, make, keep)
-    numbers = {n.axis(a, x.type.rank) for a in n.int_list(axes, "axes")}  # some name one twice
+    # a set, since some models list the same axis twice
+    numbers = {n.axis(a, x.type.rank) for a in n.int_list(axes, "axes")}
     return n.add(make(tuple(sorted(numbers)), keep), x) if numbers else x
 
 

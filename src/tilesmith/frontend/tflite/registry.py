@@ -22,7 +22,7 @@ from tilesmith.ops.base import Op
 ImportFunction: TypeAlias = Callable[[TfliteNode], Result]
 
 CUSTOM = "custom"
-"""The domain of custom operators, which are known by their code."""
+"""The domain of custom operators, whose names are their custom codes."""
 
 OPERATORS: Registry[ImportFunction] = Registry()
 """The operators by domain (empty for builtin ones) and name."""
@@ -36,7 +36,7 @@ quantized_op = FORMS.register
 
 
 def stored_op(*names: str) -> Callable[[ImportFunction], ImportFunction]:
-    """A decorator: the function for operators of numbers and of stored integers."""
+    """A decorator that registers a function for numbers as well as for stored integers."""
 
     def enter(function: ImportFunction) -> ImportFunction:
         OPERATORS.register(*names)(function)

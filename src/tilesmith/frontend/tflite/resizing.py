@@ -1,5 +1,5 @@
-"""TFLite's two resizes of images.  Its kernels compute coordinates in f32, ours as fractions; where
-rounding makes their nearest elements differ, the elements are gathered by a table.
+"""TFLite's two resizes of images.  Its kernels compute coordinates in f32, ours as fractions.  If
+rounding in f32 changes the nearest elements, the elements are gathered by a table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def new_sizes(n: TfliteNode, x: Value) -> tuple[Dim, ...]:
 
 
 def coordinates(n: TfliteNode, centred: str) -> str:
-    """The formula of coordinates; `centred` names the one for centres of pixels."""
+    """The name of the formula for coordinates.  `centred`: its name for centres of pixels."""
     if n.option("align_corners"):
         if n.option("half_pixel_centers"):
             n.bad("expected one of align_corners and half_pixel_centers, found both")

@@ -1,4 +1,4 @@
-"""TFLite's operators that write at indices, and those that combine rows of one number."""
+"""TFLite's operators that write at indices, and those that combine rows with the same number."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _full(n: TfliteNode, value: float, like: Value, dims: Sequence[Dim]) -> Valu
 def scatter_nd(n: TfliteNode) -> Result:
     indices, updates = n.input(0), n.input(1)
     dims = n.extents(n.input(2), "shape")
-    if updates.dtype.is_bool:  # a sum of bools is true where one is
+    if updates.dtype.is_bool:  # a sum of bools is true if any of them is
         numbers = updates.cast(u8)
         result = n.add(scatter.ScatterNd("max"), _full(n, 0, numbers, dims), indices, numbers)
         return result.cast(updates.dtype)
@@ -52,7 +52,9 @@ _COMBINERS = ("SUM", "MEAN", "SQRTN")
 
 @tflite_op("EMBEDDING_LOOKUP_SPARSE")
 def embedding_lookup_sparse(n: TfliteNode) -> Result:
-    """For each index but for its last element, the rows of its ids, weighted and combined."""
+    """Look up rows by ids, weight and combine them.  Ids whose indices differ only in the last
+    element have a common result.
+    """
     ids, indices, weights, table = (n.input(i) for i in (0, 1, 3, 4))
     combiner = n.choice("combiner", _COMBINERS)
     outer, inner = n.extents(n.input(2), "dense_shape")[:-1], table.type.shape[1:]
@@ -91,7 +93,7 @@ def segment_sum(n: TfliteNode) -> Result:
 
 
 def _unsorted(n: TfliteNode, reduction: str) -> Result:
-    """Rows combined by their numbers; those of a negative number are left out."""
+    """Combine the rows with the same number.  Rows with a negative number are left out."""
     x, numbers = n.input(0), n.input(1).cast(i64)
     count = n.one_extent(n.input(2), "num_segments")
     if x.dtype.is_bool:
@@ -99,7 +101,7 @@ def _unsorted(n: TfliteNode, reduction: str) -> Result:
     limits = (np.finfo if x.dtype.is_float else np.iinfo)(x.dtype.numpy)
     start = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}[reduction]
     rest = x.type.shape[numbers.type.rank :]
-    # the rows that are left out go to one row more
+    # rows that are left out are written to an additional last row
     initial = _full(n, start, x, (extents.total((count, 1)), *rest))
     place = where(numbers < 0, n.of_dims((count,), ()), numbers)
     place = n.reshape(place, (*numbers.type.shape, 1))

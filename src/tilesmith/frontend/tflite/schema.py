@@ -234,8 +234,8 @@ Model: version:u32 operator_codes:[OperatorCode] subgraphs:[SubGraph] descriptio
     buffers:[Buffer] metadata_buffer:[i32] metadata:[Metadata] signature_defs:[SignatureDef]
     external_buffer_groups:[ExternalBufferGroup] external_buffers:[ExternalBuffer]
 """
-"""A table of each line, which a following line continues if it is indented.  Tables without fields
-are left out."""
+"""One table per line.  An indented line continues the line before.  Tables without fields are left
+out."""
 
 
 def _declared() -> dict[str, str]:

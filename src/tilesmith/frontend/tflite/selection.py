@@ -1,4 +1,4 @@
-"""TFLite's operators that look elements up, and those whose results depend on their order."""
+"""TFLite's operators that look elements up, or whose results depend on the order of elements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gather_slices(n: TfliteNode) -> Result:
     between = axis - shared
     x = x.transpose(*range(shared), axis, *range(shared, axis), *range(axis + 1, rank))
     y = n.add(gather.GatherNd(shared), x, n.reshape(indices, (*indices.type.shape, 1)))
-    # the indices' own axes stand before those between the batch and the axis
+    # y has the axes of the indices before those between the batch and the axis: swap them
     own = range(shared, shared + places)
     moved = range(shared + places, shared + places + between)
     return y.transpose(*range(shared), *moved, *own, *range(moved.stop, y.type.rank))
@@ -51,7 +51,7 @@ def one_hot(n: TfliteNode) -> Result:
     indices, on, off = n.input(0), n.input(2), n.input(3)
     depth = n.one_extent(n.input(1), "depth")
     values = joined(listed(off, on.dtype), listed(on, on.dtype))
-    # a negative index is no index, and does not count from the end
+    # a negative index selects nothing: it does not count from the end
     indices = where(indices < 0, n.of_dims((depth,), ()), indices.cast(i64))
     return n.add(gather.OneHot(depth, n.option("axis")), indices, values)
 
@@ -113,7 +113,7 @@ stored_op("ARG_MIN")(partial(_place, make=reduce.ArgMin))
 @tflite_op("BUCKETIZE")
 def bucketize(n: TfliteNode) -> Result:
     x, boundaries = n.input(0), n.option("boundaries")
-    if not isinstance(boundaries, np.ndarray):  # none
+    if not isinstance(boundaries, np.ndarray):  # no boundaries
         return n.expand(n.const(0, i32), x.type.shape)
     wide = n.reshape(x.cast(f32), (*x.type.shape, 1))
     return (~(wide < boundaries)).cast(i32).sum((x.type.rank,))

@@ -1,4 +1,4 @@
-"""TFLite's operators that take parts of tensors, surround them, and write into them."""
+"""TFLite's operators that slice tensors, pad them, and write into them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilesmith.ops import gather, rules, scatter, slicing
 from tilesmith.ops.functions import clamp, where
 
 _FAR = 1 << 40
-"""Beyond every extent."""
+"""An index beyond every extent."""
 
 
 @stored_op("SLICE")
@@ -38,13 +38,13 @@ def cut(n: TfliteNode) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """The selection of one element of a strided slice's lists.
+    """The selection along one axis of a strided slice, from an element of each of its lists.
 
-    number: its number.
+    number: the number of these elements.
     axis: the axis of the input.
     step: distance between indices.
-    from_border, to_border: whether it ignores its start and its end.
-    is_index: whether it selects one index, so that the axis is dropped.
+    from_border, to_border: whether the start or the end is ignored.
+    is_index: whether a single index is selected, so that the axis is dropped.
     """
 
     number: int
@@ -64,7 +64,7 @@ def strided_slice(n: TfliteNode) -> Result:
     if 0 in steps:
         n.bad(f"strides: expected numbers other than 0, found {list(steps)}")
     entries, new_axes = _entries(n, steps, x.type.rank)
-    if n.option("offset"):  # ends count from the starts
+    if n.option("offset"):  # ends are relative to the starts
         end = end + begin
     kept = [e for e in entries if not e.is_index]
     dropped = [e.axis for e in entries if e.is_index]
@@ -197,7 +197,7 @@ def mirror_pad(n: TfliteNode) -> Result:
     for axis, (before, after) in enumerate(zip(pads, pads[x.type.rank :], strict=False)):
         if max(before, after) == 0:
             continue
-        # the elements next to a border, the border's first
+        # the elements next to each border; those at the back are already reversed
         front = n.add(slicing.Slice((0,), (before,), (axis,), (1,)), x)
         back = n.add(slicing.Slice((_FAR,), (-after - 1,), (axis,), (-1,)), x)
         parts = ([n.add(slicing.Flip((axis,)), front)] if before else []) + [x]
@@ -228,7 +228,7 @@ def dynamic_update_slice(n: TfliteNode) -> Result:
 
 
 def updated(n: TfliteNode, x: Value, update: Value, starts: Value) -> Value:
-    """`x` with `update` written from these indices on, which are limited so that it fits."""
+    """`x` with `update` written at `starts`, which are clamped so that `update` lies inside."""
     dims, sizes, rank = x.type.shape, update.type.shape, x.type.rank
     if len(sizes) != rank or starts.type.size != rank:
         n.bad(f"expected an update and starts for {x.type}, found {update.type}, {starts.type}")
@@ -236,7 +236,7 @@ def updated(n: TfliteNode, x: Value, update: Value, starts: Value) -> Value:
     moved = [a for a in range(rank) if extents.are_equal(dims[a], sizes[a]) is not True]
     if not moved:
         return update
-    depth = moved[-1] + 1  # slices of the axes behind are written whole
+    depth = moved[-1] + 1  # later axes are written whole
     first = clamp(starts, 0, n.of_dims(room))
     grid = sizes[:depth]
     columns = [

@@ -51,7 +51,7 @@ _COMPARISONS: dict[str, Callable[[], Op]] = {
     "LE": ew.LessEqual,
     "LT": ew.Less,
 }
-"""In the order of the numbers that stand for them."""
+"""Comparisons, in the order of their numbers in files."""
 
 for _table, _arity in ((_UNARY, 1), (_BINARY, 2)):
     for _name, _make in _table.items():
@@ -154,7 +154,7 @@ def cut(n: TfliteNode) -> Result:
 
 
 def _starts(n: TfliteNode, first: int, rank: int) -> Value:
-    """Starts along all axes, which are an input or one input each."""
+    """Starts along all axes, from a single input or from an input per axis."""
     inputs = [listed(n.input(i)) for i in range(first, len(n.slots))]
     starts = joined(*inputs) if inputs else n.of_dims(())
     if starts.type.size != rank:
@@ -192,7 +192,7 @@ def pad(n: TfliteNode) -> Result:
     if not len(low) == len(high) == len(inner) == rank or min(inner, default=0) < 0:
         n.bad(f"expected borders for {x.type}, found {low}, {high}, {inner}")
     for axis, gap in enumerate(inner):
-        if gap:  # one column becomes gap + 1; those behind the last one are cut
+        if gap:  # `gap` columns of filler after each column but the last
             dims = list(x.type.shape)
             x = x.reshape(*dims[: axis + 1], 1, *dims[axis + 1 :])
             x = _bordered(n, x, {axis + 1: (0, gap)}, filler)

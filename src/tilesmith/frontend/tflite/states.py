@@ -42,7 +42,7 @@ class States:
         self.taken: set[str] = set()
         """Names of the graph's inputs."""
         self.is_beginning = False
-        """Whether the operators now run once, before the first run."""
+        """Whether the operators being imported run only once, before the first run."""
 
     def read(self, builder: FoldingBuilder, key: Hashable, name: str, zeros: np.ndarray) -> Value:
         """A variable's value.
@@ -65,10 +65,10 @@ class States:
         return self._variables[key].now
 
     def write(self, builder: FoldingBuilder, key: Hashable, name: str, value: Value) -> None:
-        """Give a variable another value.
+        """Set the value of a variable.
 
-        Raises UnsupportedError in a body, for another type, and for a first value that is not
-        known.
+        Raises UnsupportedError in a body, for a value of another type, and for a first value that
+        is not known.
         """
         self._check_main(builder)
         if self.is_beginning:
@@ -88,8 +88,8 @@ class States:
         self._variables[key].now = value
 
     def finished(self, graph: Graph) -> Graph:
-        """`graph` whose last inputs and outputs are its variables; those that no operator writes
-        are constants.
+        """`graph` with its variables as last inputs and outputs.  Variables that no operator writes
+        become constants.
         """
         written = [v for v in self._variables.values() if v.now is not v.before]
         fixed = [v for v in self._variables.values() if v.now is v.before]
@@ -107,7 +107,7 @@ class States:
         )
 
     def _names(self, graph: Graph, written: list[_Variable]) -> list[str]:
-        """The names of the variables' outputs: those of their inputs, if no other has them."""
+        """The names of the variables' outputs: their inputs' names, if no other output has them."""
         taken = set(graph.output_names)
         names = []
         for v in written:

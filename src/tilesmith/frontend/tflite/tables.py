@@ -1,7 +1,7 @@
 """Tables of functions of quantised numbers, as TFLite's kernels make them.
 
-A function of bytes has 256 entries.  One of words has 513 in TFLite, between which it interpolates;
-here a table of all 65,536 results takes their place.  Functions in f32 are computed in f64 and
+A function of bytes has 256 entries.  For a function of words (16-bit integers), TFLite interpolates
+between 513 entries; here a table has all 65,536 results.  Functions in f32 are computed in f64 and
 rounded, which is what a good mathematical library gives.
 """
 
@@ -45,7 +45,7 @@ def of_bytes(f: Function, dtype: DType, x: Scale, y: Scale) -> np.ndarray:
     """The table of a function of f32 numbers for integers of 8 bits."""
     real = f4(x[0]) * (every(dtype) - x[1]).astype(f4)
     steps = away(f(real) * (f4(1) / f4(y[0]))) + f4(y[1])
-    # beyond 32 bits a conversion gives the smallest number
+    # a float beyond 32 bits becomes the smallest i32
     steps = np.where(np.abs(steps) < 2**31, steps, -(2.0**31)).astype(np.int64)
     return np.clip(steps, int(dtype.min), int(dtype.max)).astype(dtype.numpy)
 
@@ -73,7 +73,7 @@ def of_words(f: Function, x: Scale, y: Scale, real: Any = f4) -> np.ndarray:
 
 
 def interpolated(samples: np.ndarray) -> np.ndarray:
-    """All words between 513 samples, by TFLite's interpolation."""
+    """Results for all words, by TFLite's interpolation between 513 samples."""
     samples, q = samples.astype(np.int64), every(i16)
     index = 256 + (q >> 7)
     slope = samples[index + 1] - samples[index]
@@ -81,8 +81,8 @@ def interpolated(samples: np.ndarray) -> np.ndarray:
 
 
 def _sigmoid_samples() -> np.ndarray:
-    """The sigmoid of numbers from 0 on in steps of 1 / 24, in units of 2^-16.  Half of the error of
-    interpolation in the middle of two samples is added; the last one stands for 1.
+    """Samples of the sigmoid at 0, 1 / 24, 2 / 24, ..., in units of 2^-16.  To each, half
+    of the interpolation error in the middle of its interval is added.  The last one stands for 1.
     """
     here, middle, after = (2**16 / (1 + np.exp(-(np.arange(256) + d) / 24)) for d in (0, 0.5, 1))
     samples = np.round(here + (middle - (here + after) / 2) / 2).astype(np.int64)
@@ -91,7 +91,7 @@ def _sigmoid_samples() -> np.ndarray:
 
 
 def sigmoid_of_words(multiplier: int, shift: int) -> np.ndarray:
-    """The table of a sigmoid of words, which become multiples of 1 / (3 * 4096)."""
+    """The table of a sigmoid of words.  `multiplier` and `shift` give units of 1 / (3 * 4096)."""
     x = (every(i16) * multiplier + (1 << shift >> 1)) >> shift
     size = np.abs(x)
     result = np.where(size >> 9 >= 255, 0x7FFF << 10, _between(size, 9))
@@ -100,7 +100,7 @@ def sigmoid_of_words(multiplier: int, shift: int) -> np.ndarray:
 
 
 def tanh_of_words(multiplier: int, shift: int) -> np.ndarray:
-    """The table of a hyperbolic tangent of words, from that of a sigmoid."""
+    """The table of a hyperbolic tangent of words, from samples of the sigmoid."""
     x = (every(i16) * multiplier + (1 << shift >> 1)) >> shift
     size = np.abs(x)
     result = np.where(size >> 8 >= 255, 0xFFFF << 8, _between(size, 8))
@@ -109,7 +109,7 @@ def tanh_of_words(multiplier: int, shift: int) -> np.ndarray:
 
 
 def _between(x: np.ndarray, bits: int) -> np.ndarray:
-    """Samples of the sigmoid, interpolated by the lowest bits of x."""
+    """Interpolate samples of the sigmoid by the lowest `bits` bits of x."""
     table = _sigmoid_samples()
     index = np.minimum(x >> bits, 254)
     slope = table[index + 1] - table[index]
@@ -169,7 +169,7 @@ def fixed_exp(x: np.ndarray, integer_bits: int = 5) -> np.ndarray:
     a2 = high_product(a, a)
     a3, a4 = high_product(a2, a), high_product(a2, a2)
     series = high_product(rounding_shift(a4, 2) + a3, 715827883) + a2
-    center = 1895147668  # exp(-1 / 8), around which the series is
+    center = 1895147668  # exp(-1 / 8), the centre of the series
     result = center + high_product(a + rounding_shift(series, 1), center)
     rest = part - x
     for bit in range(-2, integer_bits):
@@ -180,7 +180,7 @@ def fixed_exp(x: np.ndarray, integer_bits: int = 5) -> np.ndarray:
 
 
 def inverse_root(value: int) -> tuple[int, int]:
-    """A multiplier and a shift of 1 / sqrt(value), as TFLite computes them."""
+    """1 / sqrt(value) as a multiplier and a shift, as TFLite computes them."""
     if value <= 1:
         return int(i32.max), 0
     shift = 11

@@ -56,7 +56,7 @@ def _elements(stored: np.ndarray, dtype: DType, count: int, tensor: Tensor) -> n
 
 
 def _strings(stored: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """Strings: their count, the offset of each and of the end, all i32, and their bytes."""
+    """Decode strings: their count, the offset of each and of the end, all i32, then their bytes."""
     count = int(stored[:4].view("<i4")[0]) if len(stored) >= 4 else -1
     if count < 0 or len(stored) < 4 * (count + 2):
         raise ModelError(f"tensor {tensor.name!r}: expected strings, found {len(stored)} bytes")
@@ -75,8 +75,8 @@ def _strings(stored: np.ndarray, tensor: Tensor) -> np.ndarray:
 def _from_sparse(stored: np.ndarray, tensor: Tensor, sparsity: Table) -> np.ndarray:
     """Dense contents of a sparse tensor.
 
-    Its axes, and those of its blocks after them, are traversed in `traversal_order`; each is either
-    dense or lists the indices at which the axes after it have elements.
+    The tensor's axes, then its blocks' axes, are numbered and traversed in `traversal_order`.  An
+    axis is dense, or lists the indices at which later axes have elements.
     """
     shape, dtype = tensor.shape, tensor.dtype
     order = [] if sparsity.traversal_order is None else [int(a) for a in sparsity.traversal_order]
@@ -113,7 +113,7 @@ def _from_sparse(stored: np.ndarray, tensor: Tensor, sparsity: Table) -> np.ndar
 
 
 def _extent(level: Table, number: int, order: list[int], shape: tuple[int, ...]) -> int:
-    """The extent of a traversed axis; that of a block is stated by its dense level."""
+    """The extent of traversed axis `number`: from its dense level, else from the tensor's shape."""
     if level.format == _DENSE:
         return int(level.dense_size)
     axis = order[number]
@@ -121,7 +121,7 @@ def _extent(level: Table, number: int, order: list[int], shape: tuple[int, ...])
 
 
 def _descend(positions: np.ndarray, level: Table, tensor: Tensor) -> np.ndarray:
-    """The positions with one more column: the indices along the next axis."""
+    """`positions` with one more column for the indices along the next axis."""
     rows = len(positions)
     if level.format == _DENSE:
         size = level.dense_size
