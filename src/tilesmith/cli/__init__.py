@@ -69,7 +69,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class _ReaderGone(Exception):
-    """The reader of our output has closed it."""
+    """The process that reads our output has closed the pipe."""
 
 
 class _Verb(TyperCommand):
@@ -107,7 +107,7 @@ class _Verb(TyperCommand):
 
 
 class _Verbs(TyperGroup):
-    """The verbs, each a stub with its one line of help until it is used."""
+    """The verbs.  Each is a stub with one line of help until it is used."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -281,7 +281,7 @@ def _escape(error: UnicodeError) -> tuple[bytes, int]:
 
 
 def _drop_output(streams: Sequence[int], only_terminals: bool = False) -> None:
-    """Discard all further output to these descriptors."""
+    """Discard all further output to the descriptors in `streams`."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in streams:
         # `isatty` returns False for a terminal that is gone.

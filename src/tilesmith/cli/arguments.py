@@ -207,7 +207,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "pins": parse_pins,
     "forbid": parse_forbid,
 }
-"""The fields of `Request` that are on the command line, and what reads their options."""
+"""The fields of `Request` that are on the command line, each with the reader of its option."""
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -217,7 +217,8 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "shapes", ...]` selects fields of `Request`.
 
     A field that is not on the command line keeps its default; for `Options`, the environment
-    overrides the default.  A verb with a parameter of a field's name defines that option itself.
+    overrides the default.  If a verb has a parameter with a field's name, the verb defines that
+    option itself.
     """
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, type] = {}
@@ -258,7 +259,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
             given[group] = _made(kind, {k: v for k, v in values.items() if v is not None})
         return command(**given)
 
-    # the options that only this command has come before the common ones
+    # options of this command alone come before the common ones
     first = [p for group, names in named.items() for p in derived[group][: len(names)]]
     rest = [p for ps in derived.values() for p in ps if p not in first]
     parameters = [*own, *first, *files, *rest]

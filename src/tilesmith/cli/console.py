@@ -31,7 +31,7 @@ _err = Console(stderr=True, highlight=False, soft_wrap=True)
 def print_json(result: Any) -> None:
     """One JSON document on stdout (RFC 8259).
 
-    JSON has no numbers for NaN and infinity: they are the strings "NaN", "Infinity" and
+    JSON has no numbers for NaN and infinity.  They become the strings "NaN", "Infinity" and
     "-Infinity", as in the JSON of Protocol Buffers.
     """
     print(json.dumps(_plain(result), indent=2, allow_nan=False))
@@ -83,7 +83,7 @@ def print_table(
 
 
 def note(text: str) -> None:
-    """A line for the person, beside the result."""
+    """Print a line for people to stderr, apart from the result."""
     with suppress(OSError):
         _err.print(text, markup=False)
 

@@ -41,7 +41,9 @@ def missing_extras() -> list[dict[str, Any]]:
 
 
 def found_devices() -> dict[str, Any]:
-    """Devices of each kind, by the target that names them; the reason as `error` if none."""
+    """The devices of each kind, each with the target that names it; if there are none, the reason
+    as `error`.
+    """
     return {"opencl": _opencl(), "cuda": _cuda()}
 
 

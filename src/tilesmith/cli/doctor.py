@@ -168,7 +168,7 @@ def _cores_line(cores: list[dict[str, Any]]) -> str:
 
 
 def _rates(kept: Kept) -> list[dict[str, Any]]:
-    """The measured rates of the machine (measured now, if never before), by number of threads."""
+    """The rates of the machine by number of threads, measured now if they never were before."""
     machine = kept.machine
     return [
         {
@@ -187,7 +187,7 @@ def _rates(kept: Kept) -> list[dict[str, Any]]:
 
 
 def _peaks() -> list[dict[str, Any]]:
-    """The best rate of multiplications of one thread, for each type with an instruction."""
+    """The peak rate of products on one thread, for each element type with an instruction for it."""
     return [{"type": p.type, "intrinsic": p.intrinsic, "gops": p.rate / 1e9} for p in type_peaks()]
 
 

@@ -55,7 +55,7 @@ def _counts(k: KernelTime, place: Target, launches: int) -> Sequence[LaunchCount
 
 
 def _counted(row: dict[str, Any], name: str) -> str:
-    """The sum of a count over the launches of a kernel."""
+    """The sum of a count over the launches of a kernel, as text; empty if no counts are known."""
     counts = [x["counts"][name] for x in row["launches"] if x["counts"]]
     return str(sum(counts)) if counts else ""
 
@@ -66,7 +66,7 @@ def _occupancy(row: dict[str, Any]) -> str:
 
 
 def show(name: str, exe: Executable, found: Profile, kernel: int | None, json: bool) -> None:
-    """Print all kernels, or one of them.  Rates count the work that the loops describe."""
+    """Print all kernels, or one of them.  Rates refer to the work that the loops describe."""
     told = rows(exe, found)
     told = told if kernel is None else [told[kernel]]
     copies = len(exe.program.transfers)

@@ -96,8 +96,8 @@ def with_shapes_of(
     shapes: Shapes | None,
     make: Callable[[Shapes | None], T],
 ) -> T:
-    """The result of `make`, called with `shapes`.  If inputs stay symbolic, it is called again with
-    the shapes of `arrays` added.
+    """The result of `make`, called with `shapes`.  If that leaves shapes of inputs open, `make` is
+    called again with the shapes of `arrays` added.
 
     arrays: by the input's name, with or without the prefix `in_`, or "" for the only input.
     """
@@ -117,7 +117,9 @@ def with_shapes_of(
 
 
 def check_source(path: Path, compiled: str) -> None:
-    """Raises UsageError unless `path` is a file; for a .tsm with the message `compiled`."""
+    """Raises UsageError unless `path` is a file of a source model.  `compiled` is the message for a
+    .tsm.
+    """
     if path.suffix == ".tsm":
         raise UsageError(compiled)
     check_file(path)
@@ -129,8 +131,8 @@ def inputs_from(
     path: Path,
     defaults: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """The arrays for the model's inputs, found by name or by `in_` + name; `defaults` where there
-    are none.
+    """The arrays for the model's inputs, found by name or by `in_` + name.  Inputs without an array
+    get their value in `defaults`.
 
     A single unnamed array serves a model with one input.  Other arrays are ignored.  Raises
     UsageError that names the missing inputs and the file's contents.

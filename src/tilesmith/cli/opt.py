@@ -244,7 +244,8 @@ def _check_final(
 ) -> None:
     """Raises UsageError for loops that are not final because of the requested passes.
 
-    text: the text that was read.  If `after` would change it, it did not write it.
+    text: the loops that were read.  If pass `after` would change them, this pass did not write
+        them.
     """
     if _is(func, "final"):
         return
@@ -265,7 +266,9 @@ def _check_final(
 def _chosen(
     passes: str | None, known: Mapping[str, object], after: str | None, to: str, is_open: bool
 ) -> list[str]:
-    """The requested passes, else (`is_open`) the passes after `after` up to `to`."""
+    """The requested passes.  If none are requested: the passes after `after` up to `to` if
+    `is_open`, else none.
+    """
     every = list(known)
     if passes is None:
         first = every.index(after) + 1 if after is not None else 0
@@ -379,7 +382,7 @@ def _programs(
 def _lowered(
     body: Graph, name: str, decisions: Decisions, session: Session
 ) -> tuple[Func, Decisions]:
-    """The loops of a kernel as in compilation, and the decisions that led to them."""
+    """The loops of a kernel as a compilation makes them, and the decisions for its schedule."""
 
     def lowered(chosen: Decisions) -> tuple[Func, Decisions]:
         plain = driver.canonical(body)

@@ -61,6 +61,6 @@ def apart_from(path: Path | None) -> Iterator[None]:
 
 
 def _is_stdout(path: Path) -> bool:
-    with suppress(OSError):  # it is absent, or stdout is closed
+    with suppress(OSError):  # `path` is absent, or stdout is closed
         return os.path.samestat(os.stat(path), os.fstat(1))
     return False

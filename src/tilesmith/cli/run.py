@@ -117,8 +117,8 @@ def command(
 
 
 def _allowed(spec: TensorSpec) -> tuple[str, float]:
-    """The kind of an output's allowed difference, and its bound.  Integers are exact; quantised
-    values (8 bits) may be one quantum off.
+    """The kind of difference that is bounded for an output ("relative" or "absolute"), and the
+    bound.  Integers are exact; quantised values (8 bits) may be one quantum off.
     """
     if spec.dtype.is_float:
         return "relative", _TOLERANCES.get(spec.dtype.name, _COARSE)
@@ -141,8 +141,8 @@ def _found(spec: TensorSpec, value: Any) -> TensorSpec:
 
 
 def _summary(value: Any, top: int) -> dict[str, Any]:
-    """Range and mean, and for rows of scores the best classes of each row; of strings nothing, of
-    lists their length.
+    """Range and mean, and for rows of scores the best classes of each row.  For lists, the length;
+    for strings, nothing.
     """
     if isinstance(value, list):
         return {"length": len(value)}
@@ -172,8 +172,8 @@ def _summary(value: Any, top: int) -> dict[str, Any]:
 def _differences(
     outputs: dict[str, Any], arrays: dict[str, np.ndarray]
 ) -> dict[str, dict[str, float]]:
-    """Largest differences from the expected outputs in the input file; for strings, how many
-    differ.
+    """Largest differences from the expected outputs in the input file.  For strings, the number
+    that differ.
     """
     differences = {}
     for name, got in outputs.items():

@@ -104,7 +104,7 @@ def _show(result: Tuned) -> None:
 
 
 FEWEST = 6
-"""Fewest turns for which an interval contains the true speedup with a probability of 95%."""
+"""Fewest turns that give a 95% confidence interval of the speedup."""
 
 
 def _headline(speedup: Ratio) -> list[str]:

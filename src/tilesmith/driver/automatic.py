@@ -133,9 +133,9 @@ Candidate = tuple[DType, dict[str, Form], tuple[int, int, int]]
 
 
 def _candidate(graph: Graph, low: DType, choice: Choice) -> Candidate:
-    """The products that a low type makes faster, by name, and a rank to compare types.  The rank is
-    the multiply-adds by instructions for the type, then the weights that become low, then the bits
-    of the type.
+    """The products that a low type makes faster, by name, and a rank by which types are compared.
+    The rank is the multiply-adds by instructions for the type, then the weights that become low,
+    then the width of the type.
     """
     forms: dict[str, Form] = {}
     added = weights = 0

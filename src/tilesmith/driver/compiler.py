@@ -59,7 +59,8 @@ def compile_model(
 ) -> Program:
     """The program of a model, which `saved` loads or keeps if possible.
 
-    workers: processes that compile kernels; more are started where that pays (default: its own).
+    workers: processes that compile kernels; more are started where that pays (default: no processes
+        at first).
     """
     with rarely_collected(), depth_checked(ModelError, "the model", "divide it into several"):
         graph, session = _requested(request)
@@ -138,7 +139,7 @@ def load_graph(request: Request, session: Session | None = None) -> Graph:
 def living_in(graph: Graph, homes: Mapping[str, str]) -> Graph:
     """`graph` with outputs that live in the memory of inputs.
 
-    homes: inputs by output name.
+    homes: for each output by name, the name of its input.
 
     Raises UsageError for unknown names, for two outputs in one input, and if types
     differ.
@@ -280,8 +281,8 @@ def build(
     accuracy: "strict" fixes every bit of the results (docs/accuracy.md).
     options: all other options.
 
-    Raises ScheduleError, also for an output of `in_place` unless each element of the input is read
-    for the last time by the iteration that writes the output's element there; and UsageError.
+    Raises UsageError and ScheduleError.  ScheduleError also for an output of `in_place`, unless the
+    iteration that overwrites an element of the input is the last one to read this element.
     """
     session = Session.of(
         options,
@@ -322,7 +323,7 @@ def _homes(
     wanted: Mapping[Tensor, Tensor],
     may_be: Mapping[Buffer, Sequence[Buffer]],
 ) -> dict[Buffer, Buffer]:
-    """By output's buffer, the input's buffer whose memory the output shares."""
+    """For each output's buffer, the input's buffer whose memory it shares."""
     buffer = dict(zip(args, func.buffers, strict=True))
     homes: dict[Buffer, Buffer] = {}
     for out, home in wanted.items():

@@ -63,26 +63,27 @@ def compile(
     model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, a `Graph`; a `torch.nn.Module`,
         a `torch.export.ExportedProgram` or an archive of it (a path to a `.pt2` file, or its
         bytes), TorchScript or a file of it, of which it makes a `CompiledModule` (docs/pytorch.md).
-    example_inputs: what a `torch.nn.Module` or TorchScript is traced with: a tuple of positional
-        arguments, a mapping of keyword arguments, or one tensor.
+    example_inputs: arguments with which a `torch.nn.Module` or TorchScript is traced: a tuple of
+        positional arguments, a mapping of keyword arguments, or one tensor.
     example_kwargs: keyword arguments of the trace beside positional `example_inputs`.
     target: "native" or a named level such as "x86-64-v3".
     threads: number of threads of the executable.
     shapes: fixed shapes of inputs whose dimensions the model leaves open, by the input's name or
         the dimension's.  Dimensions that stay open may have another size in each run.
-    dynamic: what sizes open dimensions may have: the largest, or the smallest and the largest, by
+    dynamic: sizes that open dimensions may have: the largest, or the smallest and the largest, by
         the dimension's name (`{"batch": (1, 64)}`) or by input and axis (`{"x": {0: 64}}`);
-        default: 1 to 2^31 - 1.  For a `torch.nn.Module` it also says which dimensions are open at
-        all: by argument and axis, as here or as for `torch.export`; "auto": as many as can be.
-    expected: the sizes for which the program is made fast, by the same names.  It is right for all.
+        default: 1 to 2^31 - 1.  For a `torch.nn.Module` it also determines which dimensions are
+        open: by argument and axis, as here or as for `torch.export`; "auto": as many as possible.
+    expected: the sizes for which the program is made fast, by the same names.  Results are right
+        for all sizes.
     specialise: sizes, by dimension, for which faster programs are compiled beside the one for all
-        sizes: `{"batch": 8}`, or a list of such; "auto": for those that many calls have, in the
-        background.  The executable chooses.
+        sizes: `{"batch": 8}`, or a list of these mappings; "auto": for the sizes that many calls
+        have, in the background.  The executable chooses.
     options: all other options.
-    pins: by name, values that choices of the model and knobs of its kernels get where these are
-        options.
-    forbid: by name, values that they don't get.  Records that violate `pins` or `forbid` are not
-        used (see docs/tuning.md for the names).
+    pins: by name, values for choices of the model and knobs of its kernels, used where they are
+        among the options.
+    forbid: by name, values that these choices and knobs must not get.  Records that violate `pins`
+        or `forbid` are not used (see docs/tuning.md for the names).
     values: by name, inputs that get a fixed value, such as those that shapes depend on.  The
         executable has no such inputs.
     fallback: "warn" runs operators without native code on the host, by ONNX's reference evaluator,
@@ -93,9 +94,9 @@ def compile(
         order.  A call may leave them out: their values are the defaults.
     in_place: by name, outputs that live in the memory of an input, such as caches
         (`{"present_key": "past_key"}`).  A call writes them there and returns the input's array.
-    memory_limit: most bytes of a device's memory.  A model that needs more is refused before
-        anything is allocated (docs/gpu.md).
-    time_limit: most seconds that a call may take on a device; then it raises DeviceError.
+    memory_limit: upper bound on the bytes of a device's memory.  A model that needs more is refused
+        before anything is allocated (docs/gpu.md).
+    time_limit: seconds that a call may take on a device.  A longer call raises DeviceError.
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
     precision: "bf16" or "f16": products and convolutions of f32 with constant weights read operands
         of this type where that is faster, and add in f32.  By pattern of node names, types of some
@@ -105,7 +106,7 @@ def compile(
     samples: inputs by name, on which "auto" measures (default: random ones).
 
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
-    does not have; DeviceError if a device is not there, or has not enough memory.
+    does not have; DeviceError if a device is missing or has not enough memory.
     """
     return compiled(Request.of(**locals()))
 
@@ -215,7 +216,7 @@ def of_frontend(
     """A request whose model a frontend can read, and for a PyTorch model its exported program.
     Raises UsageError if another kind of model has example inputs.
 
-    options: determine where PyTorch's answers about an archive are kept; None: nowhere.
+    options: determine where PyTorch's answers about an archive are kept; None: they are not kept.
     """
     model, dynamic = request.model, request.dynamic
     example_inputs, example_kwargs = request.example_inputs, request.example_kwargs
@@ -238,7 +239,7 @@ def of_frontend(
         from tilesmith.frontend.torch.capture import captured
         from tilesmith.frontend.torch.exported import exported as exported_of
 
-        # The program itself then determines the dimensions.
+        # An exported program itself determines its open dimensions.
         dynamic_of, dynamic = (None, dynamic) if is_exported_program(model) else (dynamic, None)
         model = captured(model, example_inputs, dynamic_of, example_kwargs)
         return replace(request, model=model, dynamic=dynamic), exported_of(model)

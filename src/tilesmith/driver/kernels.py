@@ -196,8 +196,8 @@ def compile_kernels(
     workers: Children | None = None,
 ) -> dict[Node, KernelCode]:
     """Code for each fused node.  Equal groups share one kernel; distinct groups are compiled in
-    parallel, in this process and in `workers` (default: its own).  More workers are started if that
-    pays.
+    parallel, in this process and in `workers` (default: no workers at first).  More workers are
+    started if that pays.
     """
     options = session.options
     cache = kernel_cache(options)
@@ -248,9 +248,9 @@ class _Missing:
 
 
 WORTH_A_WORKER = 8
-"""Kernels for which it pays to start one more process (a third of a second)."""
+"""Number of kernels for which one more process pays.  Its start takes a third of a second."""
 NODES_PER_KERNEL = 6
-"""Nodes of a model, before the graph passes, for each distinct kernel that it needs at least."""
+"""Upper bound on a model's nodes, before the graph passes, per distinct kernel that it needs."""
 
 
 def _compile_all(
@@ -274,7 +274,7 @@ def _compile_all(
                 )
                 try:
                     reply = workers.call_if_idle(job.to_bytes())
-                except ChildError as e:  # the error in the kernel is found again here
+                except ChildError as e:  # compiling it here gives the kernel's error again
                     _compiling.info("a kernel is compiled in this process; in a worker: %s", e)
             if reply is None:
                 return key, if_possible(

@@ -130,8 +130,8 @@ class CompiledModule(Executable):
 
     def state_dict(self) -> dict[str, Any]:
         """The parameters and persistent buffers by the module's names: the module's own tensors,
-        the arrays of an archive, or what was loaded since.  A restored or copied module has only
-        the buffers that it writes, since its weights are packed.
+        the arrays of an archive, or weights that were loaded since.  A restored or copied module
+        has only the buffers that it writes, since its weights are packed.
         """
         written = zip(self._signature.written, self._buffers, strict=True)
         return {**self._state, **{name: b for name, b in written if name in self._state}}
@@ -142,7 +142,7 @@ class CompiledModule(Executable):
 
         strict: whether every name of `state_dict` must be there.
 
-        Raises ModelError for what does not fit, with `strict` also for missing names.
+        Raises ModelError for weights that do not fit, with `strict` also for missing names.
         """
         missing = [name for name in self._state if name not in state] if strict else []
         if missing:
@@ -162,8 +162,8 @@ class CompiledModule(Executable):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The contents of a pickle: those of `.tsm` files, how arguments and results are nested,
-        and the buffers that calls write.
+        """The contents of a pickle: the contents of `.tsm` files, the nesting of arguments and
+        results, and the buffers that calls write.
         """
         programs = [(sizes, runner.program) for sizes, runner in self.runner.variants()]
         return _restored, (

@@ -29,8 +29,8 @@ class Operator:
     """An operator known by name.
 
     op: the class whose fields are its attributes.
-    operands: names of the operands in order; the last of `optional` ones may be missing.
-    optional: how many may be missing.
+    operands: names of the operands in order.  The last `optional` ones may be missing.
+    optional: number of operands that may be missing.
     rank: dimensions of the first operand; None for any.
     has_bias: whether the last operand is added to each channel, axis 1, of the result.
     fixed: attributes that follow from the name or the operands' shapes.
@@ -71,7 +71,9 @@ OPERATORS: dict[str, Operator] = {
     "instance_norm": Operator(InstanceNorm, _PER_CHANNEL),
     "group_norm": Operator(GroupNorm, _PER_CHANNEL),
 }
-"""By name.  Images are NCHW, kernels OIHW, as in ONNX; `fully_connected` takes weights [N, K]."""
+"""The operators by name.  Images are NCHW, kernels OIHW, as in ONNX; `fully_connected` takes
+weights [N, K].
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +157,7 @@ def operator_arguments(
     shapes: shapes of the operands.
     dtype: their element type, or one for each.
 
-    Raises UsageError and ModelError for what does not fit.
+    Raises UsageError and ModelError for arguments that do not fit.
     """
     known = OPERATORS.get(name)
     if known is None:
@@ -207,7 +209,7 @@ def _dtypes(name: str, given: str | Sequence[str], count: int) -> list[DType]:
 
 
 def _made(name: str, op: type[Op], attributes: Mapping[str, Any]) -> Op:
-    """The operator with these attributes; numbers stand for lists of one."""
+    """The operator with these attributes.  A number may stand for a list of one number."""
     known = {f.name: f for f in fields(op)}
     for key in attributes:
         if key not in known:

@@ -87,7 +87,7 @@ def _refused(graph: Graph, session: Session) -> dict[Node, str]:
 
 
 def _shown_refusal(node: Node, session: Session) -> str:
-    """Reason why the device can't run a node, as its operator and types show; empty if it may."""
+    """Reason in a node's operator or types why the device can't run it; empty if there is none."""
     op, device = node.op, session.target.device
     assert device is not None
     if isinstance(op, Measure):

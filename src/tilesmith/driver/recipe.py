@@ -3,8 +3,8 @@
 Weights are folded into one another, and packed as kernels read them, by the graph passes.  So the
 model is imported with the new contents, and the passes run again.  Where the result differs from
 the old one in the contents of constants alone, the kernels stay and the constants are packed; no
-code is generated.  Contents may also decide what a program computes: a scale of ones is left out.
-Then the program is compiled again, which is always correct.
+code is generated.  Contents may also change the computation: for example, a scale of ones is left
+out.  Then the program is compiled again, which is always correct.
 """
 
 from __future__ import annotations

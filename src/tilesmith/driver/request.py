@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tilesmith.ir.sizes import ExpectedSizes, Ranges
 
 Specialise: TypeAlias = Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"]
-"""Sizes with programs of their own."""
+"""Sizes for which separate programs are compiled; see `compile`."""
 
 
 def _repeated_option(flag: str, metavar: str, help: str, default: Any = None) -> Any:
@@ -96,8 +96,8 @@ class Request:
 
     @staticmethod
     def of(model: Any, options: Options | None = None, **arguments: Any) -> Request:
-        """The request of a function's arguments: fields, and options that take precedence over
-        `options`.  Raises UsageError for impossible options.
+        """The request for a function's arguments: fields of the request, and options.  The latter
+        take precedence over `options`.  Raises UsageError for impossible options.
         """
         own = {f.name for f in fields(Request)}
         named = {name: value for name, value in arguments.items() if name not in own}

@@ -35,8 +35,8 @@ _log = logger("records")
 
 
 class Tuned(Protocol):
-    """Looks up the decisions of tuning that `fits` accepts for the text of a workload, or those for
-    a relative in its `family`.
+    """Looks up tuning's decisions for the text of a workload, or those for a relative: a similar
+    workload, found by its `family`.  `fits` must accept the decisions.
     """
 
     def __call__(
@@ -60,11 +60,12 @@ class Question:
 
 
 FITTED_SHARE = 1 / 128
-"""Of the distinct groups of a model: to how many decisions of relatives are fitted, at least one.
+"""Fraction of a model's distinct groups for which decisions of relatives are fitted; at least one
+group.
 
 The largest groups come first.  A fit lowers two kernels, and no other is compiled at the same time:
 on two cores it takes about as long as compiling seven.  With records of other models, compiling
-took 1.08 times as long.  What was fitted before is not counted.
+took 1.08 times as long.  Groups that were fitted before are not counted.
 """
 
 
@@ -76,7 +77,7 @@ class Session:
     target: the machine.
     timings: where compile time is counted.
     dumper: where stages are written.
-    tuned: what tuning found; None for nothing.
+    tuned: looks up decisions of tuning; None if there are none.
     asked: if given, collects the choices that graph passes ask for, by workload.
     constraints: the user's constraints on these choices and on kernels.
     outside: collects what the program depends on besides the model itself, the options and the
@@ -125,19 +126,19 @@ class Session:
         return GroupSpace(body, constants, self.target, self.backend.rules)
 
     def decisions(self, workload: str) -> Decisions:
-        """Decisions known to be best for a workload; none where the analytic choices are."""
+        """The best known decisions for a workload; empty if the analytic choices are the best."""
         return self.tuned(workload).decisions if self.tuned is not None else {}
 
     def choose(self, knob: str, nodes: Sequence[Node], options: tuple[V, ...], default: V) -> V:
-        """The value of a graph pass's choice (see `graph.passes.choices`): the best known one
-        within the constraints.
+        """The value for a graph pass's choice (see `graph.passes.choices`): the best known value
+        that the constraints allow.
         """
         allowed, own = self.allowed(knob, options), default
         default = nearest(options, allowed, own)
         if self.tuned is None and self.asked is None:
             return default
         workload = choice_workload(knob, nodes, self.options.accuracy)
-        if default != own:  # then trials have another baseline
+        if default != own:  # trials with another default have another baseline
             workload = f"{workload}\nnot {own!r} but {default!r}"
         decisions = self.decisions(workload)
         if decisions.get(knob, default) in options and decisions.get(knob, default) not in allowed:

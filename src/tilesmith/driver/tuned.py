@@ -30,8 +30,8 @@ _log = logger("records")
 
 
 BELIEVED = 1.0
-"""Decisions of a relative are used if their predicted time is below this multiple of the analytic
-kernel's.
+"""Decisions of a relative (a similar workload) are used if their predicted time is below this
+multiple of the analytic kernel's.
 """
 
 
@@ -101,7 +101,7 @@ def _miss(name: str) -> None:
 
 
 class _Known:
-    """Decisions on record for the `groups` of a model, which are given by workload.
+    """Decisions on record for the `groups` of a model.  The groups are given by workload.
 
     `fits`: how often decisions of a relative may still be fitted to a group.
     """
@@ -114,7 +114,7 @@ class _Known:
         self._families: dict[str, Family] = {}
 
     def family(self, workload: str) -> Family:
-        """The family of a group, found once."""
+        """The family of a group, computed when it is first needed."""
         if workload not in self._families:
             group = self.groups[workload]
             self._families[workload] = group_family(group.body, group.constants)
@@ -159,8 +159,8 @@ class _Known:
 
 
 def refit(group: GroupSpace, wanted: Decisions, session: Session, threads: int) -> Decisions:
-    """Decisions made for a relative of a group, adapted to the group as far as possible.  None are
-    returned unless the performance model predicts a gain over the analytic ones: nothing is
+    """Decisions made for a relative of a group, adapted to the group as far as possible.  They are
+    empty unless the performance model predicts a gain over the analytic choices, since nothing is
     measured here.
     """
     fitted = group.space().refitted(wanted)
@@ -182,7 +182,9 @@ def predicted_seconds(
     threads: int,
     constants: Place = "l3",
 ) -> float:
-    """Seconds of a group's kernel in the performance model; `constants`: where they lie."""
+    """Seconds of a group's kernel in the performance model.  `constants`: the place of its
+    constants.
+    """
     quiet = Session(session.options, session.target)
     final = lower_loops(group.lower("k", Config(decisions)), quiet)
     places: list[Place] = ["l1"] * len(group.body.inputs)

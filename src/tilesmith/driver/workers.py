@@ -12,7 +12,7 @@ from tilesmith.support.child import Children
 from tilesmith.support.options import Options
 
 LARGE = 1 << 20
-"""Bytes of a model that is expected to have enough kernels for two processes."""
+"""Size in bytes from which a model is expected to have enough kernels for two processes."""
 
 
 def kernel_workers() -> Children:
@@ -34,8 +34,8 @@ def job_count(options: Options) -> int:
 
 
 def worker_limit(options: Options) -> int:
-    """Upper bound on the processes that compile kernels besides this one.  It is 0 where stages are
-    dumped or verified, since all stages stay in one process then.
+    """Upper bound on the processes that compile kernels besides this one.  It is 0 if stages are
+    dumped or verified, since then all stages run in one process.
     """
     return 0 if options.dump or options.verify_each else job_count(options) - 1
 

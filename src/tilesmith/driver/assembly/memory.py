@@ -22,8 +22,9 @@ from tilesmith.program.nodes import Arg, Carried, Slice, Step
 class Growth:
     """Memory for one value, taken as soon as its size is known.
 
-    slot: its number.
-    target: number of the pointer to it, if it alternates with the next slot (see `Grow`).
+    slot: number of the memory.
+    target: number of the pointer to the memory, if the memory alternates with the next slot (see
+        `Grow`).
     shorter: the shorter value that the memory already contains and keeps (see `appends`).
     """
 
@@ -34,10 +35,10 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Beginning of a part of a memory.
+    """Beginning of a part of the arena or of a slot.
 
     offset: in bytes.
-    slot: number of the memory; None for the arena.
+    slot: number of the slot; None for the arena.
     """
 
     offset: Dim = 0
@@ -56,7 +57,7 @@ class Cells:
     others: for each carried value, the buffer that alternates with the result; None if slots
         alternate.  A value that is appended to needs no buffer.
     bytes: total size in bytes.
-    extents: the first of the extents that the loop finds, which are one after the other.
+    extents: the first of the extents that the loop finds; the others follow it.
     """
 
     number: int
@@ -89,7 +90,7 @@ class Cells:
 class LoopParts:
     """A loop under construction.
 
-    body: its body.
+    body: the loop's body.
     border: places of the body's inputs, and of the results that it computes.
     slices: pointers to elements.
     carried: values that one iteration passes to the next.
@@ -154,12 +155,12 @@ def finds_size(node: Node, value: Value) -> bool:
 
 
 def carries(node: Node, value: Value) -> bool:
-    """Whether a result of a loop is one of its carried values."""
+    """Whether `value` is a loop's result for one of its carried values."""
     return isinstance(node.op, Loop) and value in node.outputs[: node.op.carried]
 
 
 def takes_turns(node: Node, value: Value) -> bool:
-    """Whether a result of a loop is a carried value that alternates between two slots."""
+    """Whether `value` is a loop's result for a carried value that alternates between two slots."""
     return carries(node, value) and not (
         isinstance(node.op, Loop) and appends(node.op, index_of(node.outputs, value))
     )

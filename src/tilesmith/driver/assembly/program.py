@@ -36,8 +36,8 @@ from tilesmith.runtime.program import (
 from tilesmith.support.errors import UnsupportedError
 
 Packed: TypeAlias = tuple[Blob, list[int]]
-"""The constants of a graph, then its inputs' defaults, in one array of bytes, and where each
-begins.
+"""One array of bytes with the constants of a graph and then the defaults of its inputs, and the
+offset of each of them.
 """
 
 
@@ -56,13 +56,13 @@ def pack(fused: Graph, session: Session, allocate: Callable[[int], Blob] = zeroe
 
 
 def pack_defaults(graph: Graph) -> tuple[Blob, tuple[tuple[int, int], ...]]:
-    """The defaults of a graph's inputs in one array of bytes, and where each input's begins."""
+    """The defaults of a graph's inputs in one array of bytes, and the offset for each input."""
     blob, offsets = pack_constants(_defaults(graph))
     return blob, tuple(zip((i for i, _ in graph.defaults), offsets, strict=True))
 
 
 def _defaults(graph: Graph) -> list[Contents]:
-    """Contents of inputs that a caller leaves out, in the layout that callers know."""
+    """Contents of inputs that a caller may leave out, in the layout that callers use."""
     return [_contents(c) for c in graph.default_of.values()]
 
 
@@ -80,7 +80,8 @@ def assemble(
 ) -> Program:
     """Lay out memory, and the constants unless they are `packed`, and list the kernel calls.
 
-    extents: extents for symbols of kernels that the node's body does not define.
+    extents: for each node, the extents for those symbols of its kernel that the node's body does
+        not define.
     """
     run = Sizes(fused, kernels, extents or {})
     blob, offsets = packed if packed is not None else pack(fused, session)
@@ -123,7 +124,7 @@ def assemble(
         blob,
         {
             **{k.symbol: k.code for k in kernels.values()},
-            # the module only calls functions, so there is nothing to optimise
+            # the main module only calls functions, so there is nothing to optimise
             **{
                 name: backend.tools.compile(text, session.target, 0)
                 for name, text in objects.items()
@@ -170,7 +171,9 @@ def _contents(constant: Constant) -> Contents:
 
 
 def spec_of(value: Value, name: str, names: Names) -> TensorSpec:
-    """The array that a caller passes: the physical one, which users know as the logical one."""
+    """The description of the array that a caller passes.  Its shape is the physical one, which
+    users see as the logical one.
+    """
     return TensorSpec(name, value.dtype, _shown(physical_shape(value), names))
 
 

@@ -30,7 +30,7 @@ class Sizes:
     symbols: symbols of the inputs, in the order of the extents that a caller gives.
     names: names of the symbols for users.
     workspaces: workspace bytes by node, for nodes that need a workspace.
-    scratch: bytes of scratch memory for each thread that are known before a run.
+    scratch: bytes of scratch memory for each thread, as far as they are known before a run.
     grown: numbers of the outputs whose extents a run measures.
     bounds: upper bounds on these extents, where they are known before a run.
     """
@@ -49,7 +49,7 @@ class Sizes:
         self._stages = list(stages_in(fused))
         self._all = [*self.symbols]  # in the order of the extents
         self._first: dict[Stage, int] = {}  # the number of a stage's first extent
-        self._number_of: dict[Var, int] = {}  # by stage, its number; the first is 1
+        self._number_of: dict[Var, int] = {}  # numbers of stages, from 1
         for i, stage in enumerate(self._stages):
             self._first[stage] = len(self._all)
             self._all += stage.symbols
@@ -86,7 +86,7 @@ class Sizes:
         self._scratch_at = [(n, stage) for n, stage in needed if isinstance(stage, Stage)]
 
     def _outside(self, node: Node, size: Dim) -> Dim:
-        """A size in a kernel's symbols, translated to symbols of the program."""
+        """A size over a kernel's symbols, translated to the symbols of the program."""
         return bound(size, self._own.get(node, {}))
 
     def _number_at(self, size: Dim) -> int:
@@ -101,7 +101,7 @@ class Sizes:
         return self._stages[number - 1] if number else None
 
     def begin(self, arena: Dim, scratch: Dim) -> None:
-        """Put the values that callers read first."""
+        """Begin the list of values with those that callers read."""
         if self._all:
             unknown = {*self.grown, *self._host}
             known = (d for i, r in enumerate(self._results) if i not in unknown for d in r)

@@ -114,9 +114,9 @@ class Placement:
         """The steps of a graph.
 
         border: places of its inputs, and of the outputs that it computes.
-        base: where its part of the arena begins.
-        growths: memory to be taken for the outputs that it computes.
-        before: places of the extents that are known when it begins.
+        base: beginning of the graph's part of the arena.
+        growths: memory to allocate for outputs that the graph computes.
+        before: places of the extents that are known before the graph runs.
         """
         before = before or {}
         memory = self.plan(graph, [*before])
@@ -250,7 +250,7 @@ class Placement:
             for v, outer, way in zip(elements, sliced, op.sliced, strict=True)
         ]
         loop = LoopParts(body, border, slices)
-        if op.ran is None:  # a collected result also holds the values that are handed on
+        if op.ran is None:  # the next iteration may read its carried values in a collected result
             self._collect(loop, node, op, where, scope)
         others = [None if offset is None else self.place(base + offset) for offset in cells.others]
         self._carry(loop, node, op, where, others, scope)
@@ -392,7 +392,7 @@ class _Scope:
 
     graph: the graph.
     regions: places of the regions of its memory plan.
-    growths: growths by value, its own and those from a graph around it.
+    growths: growths by value, those of this graph and those from the enclosing graph.
     grown: places of results of control flow that have separate memory.
     stages: where extents become known, in order.
     """

@@ -24,7 +24,7 @@ from tilesmith.support.folders import open_regular
 from tilesmith.support.options import Options, cache_dir_from_environment
 
 Stamp: TypeAlias = tuple[int, ...]
-"""State of a file, which changes when it is written to: identity, size, times; none for bytes."""
+"""The identity, size and times of a file, which change with its contents; empty for bytes."""
 
 
 SETTLED_SECONDS = 60
@@ -67,8 +67,8 @@ def stamp_of(path: str | os.PathLike[str]) -> Stamp:
 
 
 def identify(model: Any, known: Cache | None = None) -> Identity | None:
-    """The identity of a model that is a path or bytes; None for other models.  Also None if it
-    can't be read, since the frontend reports the error.
+    """The identity of a model that is a path or bytes; None for other models.  Also None for a file
+    that can't be read: the frontend reports the error.
 
     known: the cache that keeps hashes of files.
     """

@@ -57,7 +57,7 @@ class SavedProgram:
     cache: the store.
     key: key of the program in it.
     model: the model as the user gave it.
-    stamp: stamp of the model's file.
+    stamp: state of the model's file (see `Stamp`).
     """
 
     cache: Cache
@@ -69,8 +69,8 @@ class SavedProgram:
     def of(
         request: Request, identified: Identified | None = None, cache: Cache | None = None
     ) -> SavedProgram | None:
-        """The place of a program in the cache; None if it is not kept.  That is so for models that
-        are neither a file nor bytes, without a cache, and if passes are to be shown.
+        """The place of a program in the cache; None if it is not kept.  A program is not kept if
+        its model is neither a file nor bytes, if there is no cache, or if passes are to be shown.
 
         identified: returns the model's identity.
         cache: the cache of programs.
@@ -191,8 +191,8 @@ def _room_of(blob: Blob) -> Room | None:
 
 
 def _records(options: Options) -> str:
-    """The state of the tuning records and the questions that they answer; empty if there are
-    none.
+    """Text of the state of the tuning records and the options for looking them up; empty if no
+    records are used.
     """
     path = records_path(options)
     if not options.use_records or not os.path.isfile(path):
@@ -210,8 +210,8 @@ def _records(options: Options) -> str:
 
 
 def _shown(r: Request) -> str:
-    """Text of a request beside the model and the options, for the key.  Raises TypeError,
-    ValueError or AttributeError for what the frontend will refuse.
+    """Text of a request, without its model and options, for the key.  Raises TypeError, ValueError
+    or AttributeError for values that the frontend will refuse.
     """
     arrays = {k: np.ascontiguousarray(v) for k, v in (r.values or {}).items()}
     said = {
