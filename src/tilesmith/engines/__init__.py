@@ -1,1 +1,1 @@
-"""Interfaces to other engines, which PyTorch, ONNX Runtime and other engines call."""
+"""Interfaces through which PyTorch, ONNX Runtime and other engines call compiled code."""

@@ -1,4 +1,4 @@
-"""Programs of operators for other engines, identified by name."""
+"""Compilation of named operators for other engines, and the plain C library of operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilesmith.tuning.template import auto_schedule
 
 
 def check_names(names: Iterable[object]) -> None:
-    """Raises UsageError for names that can't be operators, or parts of a domain."""
+    """Raises UsageError unless all names can be names of operators, or parts of a domain."""
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise UsageError(
@@ -40,12 +40,13 @@ def check_names(names: Iterable[object]) -> None:
 def programs_of_operators(
     ops: Mapping[str, Any], targets: Sequence[str], request: Request
 ) -> dict[str, tuple[Program, ...]]:
-    """Each operator's program for each level; executables have their own.
+    """By operator name, a program for each level.  An executable has one program, which is used as
+    it is.
 
     ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
         arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
-    targets: levels of one kind of processor, the best first; none: the target of `request`, whose
-        model is ignored.
+    targets: levels of one kind of processor, the best first; empty: the target of `request`.
+    request: the options of the compilation; its model is ignored.
 
     Raises the errors of `compile`, and UsageError for objects that are not operators.
     """
@@ -78,7 +79,7 @@ def _programs(name: str, request: Request, targets: Sequence[str]) -> tuple[Prog
 def _graph_of(
     name: str, schedule: Schedule | Literal["auto"], arguments: Sequence[Tensor], target: str
 ) -> Graph:
-    """A graph of one operator, defined by a schedule."""
+    """A graph with one operator, which a schedule defines."""
     chosen = auto_schedule(arguments, target) if schedule == "auto" else schedule
     inputs = [a for a in arguments if isinstance(a.op, Placeholder)]
     parameters = tuple(Parameter(a.name) for a in inputs)
@@ -102,19 +103,19 @@ def export_plugin(
     targets: Sequence[str] = (),
     options: Options | None = None,
 ) -> Exported:
-    """Write a library of operators with a plain C interface, for layers of other engines.
+    """Write a library of operators with a plain C interface, for use in other engines.
 
-    `NAME_register` passes the engine a `struct tilesmith_operator` for each operator: its name, and
-    functions for the shapes of its outputs, the size of its workspace and its run
-    (docs/plugins.md).
+    `NAME_register` passes a `struct tilesmith_operator` for each operator to the engine: the
+    operator's name, and functions that compute output shapes and workspace size, and run the
+    operator (docs/plugins.md).
 
     ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
         arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
     folder: is created, and receives headers and library.
     name: name of the library: a C identifier.
     threads: threads for which operators are scheduled (default: as `compile`).
-    targets: levels of one kind of processor, the best first, as for `export`; executables have
-        their own.
+    targets: levels of one kind of processor, the best first, as for `export`.  Executables keep the
+        target of their compilation.
 
     Weights are inside the library.  Raises the errors of `compile`, and UsageError for a name or
     model that can't be an operator and if there is no C compiler.

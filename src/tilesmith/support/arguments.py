@@ -1,14 +1,14 @@
-"""Checks of users' arguments against the annotations of public functions, before anything is
-done.
+"""Checks of users' arguments against the annotations of public functions, before the function runs.
 
     @checked(ScheduleError)
     def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func: ...
 
-A call with `args=5` raises `ScheduleError: lower: args: expected a list of Tensor, found 5`.  An
-integer of NumPy becomes one of Python.  The function itself checks what an annotation can't express
-(ranges, names that exist), and protocols or annotations whose names exist only for type checkers.
+A call with `args=5` raises `ScheduleError: lower: args: expected a list of Tensor, found 5`.  NumPy
+integers become Python integers.  The function itself checks conditions that an annotation can't
+express (ranges, names that exist), protocols, and annotations whose names exist only for type
+checkers.
 
-`shown` formats a value for a message.  It calls no method of the object, whose `repr` may have many
+`shown` formats a value for a message.  It does not call the object's `repr`, which may have many
 lines, fail, or read invalid memory.
 """
 
@@ -47,7 +47,7 @@ C = TypeVar("C", bound=type)
 
 _MOST_LETTERS = 80
 _MOST_ITEMS = 4
-_LONGEST_PATH = 4096  # bytes: no operating system allows a longer path
+_LONGEST_PATH = 4096  # in bytes; no operating system allows a longer path
 _DEPTH = 2
 _OURS = "tilesmith."
 
@@ -97,7 +97,8 @@ def _items(value: Any, kind: type, depth: int) -> str:
 class _Unfit(Exception):
     """A value does not match its annotation.
 
-    place: path of the item, such as `['x'][0]`; with the expected and the actual value there.
+    place: path of the item, such as `['x'][0]`.
+    expected, found: description of the expected value, and the value found there.
     """
 
     def __init__(self, place: str = "", expected: str = "", found: object = None) -> None:
@@ -109,7 +110,7 @@ _STAND_INS: dict[type, tuple[str, tuple[type, ...]]] = {}
 
 
 def stand_ins(cls: type, expected: str, *others: type) -> None:
-    """Accept objects of these classes where `cls` is annotated."""
+    """Accept objects of the classes `others` for parameters with the annotation `cls`."""
     _STAND_INS[cls] = expected, others
 
 
@@ -137,7 +138,7 @@ def _of_class(cls: type | tuple[type, ...], expected: str) -> _Kind:
 
 
 def _whole(value: Any) -> Any:
-    # an object of a subclass stays unchanged
+    # an instance of a subclass of int stays unchanged
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, Integral) and not isinstance(value, bool):
@@ -162,7 +163,7 @@ def _truth(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """A string of class `str`, which a text file can hold."""
+    """Convert to a plain `str` that can be written to a text file."""
     if not isinstance(value, str):
         raise _Unfit
     if type(value) is not str and type(value).__str__ is not str.__str__:
@@ -254,7 +255,7 @@ def _either(kinds: Sequence[_Kind | None]) -> _Kind | None:
         if kind is None:
             return None
         known.append(kind)
-    if any(k.convert is _path for k in known):  # a path may be given as a string
+    if any(k.convert is _path for k in known):  # paths accept strings
         known = [k for k in known if k.convert is not _text]
     if len(known) == 1:
         return known[0]
@@ -273,7 +274,7 @@ def _either(kinds: Sequence[_Kind | None]) -> _Kind | None:
 
 
 def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
-    """A sequence, or any iterable; for lists and similar types the items are checked, too."""
+    """A sequence, a collection or an iterable.  If it has a length, the items are checked too."""
     item = _kind(parts[0]) if parts and (len(parts) == 1 or parts[1:] == (...,)) else None
     wanted = collections.abc.Sequence if cls in _LISTS else collections.abc.Collection
     if cls is collections.abc.Iterable:
@@ -282,14 +283,14 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
     def convert(value: Any) -> Any:
         if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, wanted):
             raise _Unfit
-        if hasattr(value, "readline"):  # a file is iterated by lines, which is never intended
+        if hasattr(value, "readline"):  # a file would be iterated by lines, which nobody intends
             raise _Unfit
-        # an iterator can be used only once
+        # don't consume an iterator
         if item is None or not isinstance(value, collections.abc.Sized):
             return value
         try:
             elements = list(value)
-        except (TypeError, ValueError, RuntimeError):  # arrays without dimensions or memory
+        except (TypeError, ValueError, RuntimeError):  # an array without dimensions or memory
             raise _Unfit from None
         items = [_item(item, v, n) for n, v in enumerate(elements)]
         if all(map(_is, items, elements)):
@@ -304,7 +305,7 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
 
 
 def _fixed(parts: tuple[Any, ...]) -> _Kind:
-    """A tuple with a fixed number of items, each of a given kind."""
+    """A tuple with a fixed number of items, each with a kind of its own."""
     kinds = [_kind(p) for p in parts]
 
     def convert(value: Any) -> Any:
@@ -350,7 +351,7 @@ def _hints(thing: Any) -> dict[str, Any]:
     """The annotations of a function or class that can be evaluated."""
     try:
         return get_type_hints(thing, include_extras=True)
-    except (NameError, TypeError):  # some names, or aliases, exist for type checkers only
+    except (NameError, TypeError):  # some names or aliases exist only for type checkers
         names = getattr(thing, "__globals__", None) or vars(inspect.getmodule(thing))
         hints: dict[str, Any] = {}
         for name, text in getattr(thing, "__annotations__", {}).items():
@@ -392,16 +393,17 @@ def _fit(kind: _Kind, value: Any, where: str, name: str, error: type[TilesmithEr
 
 
 def _named(kind: _Kind) -> _Kind:
-    """The kind of a mapping's key, with its description."""
+    """`kind` for the keys of a mapping, with a description of keys."""
     return _Kind(f"{kind.expected} as a key", kind.convert)
 
 
 def checked(
     error: type[TilesmithError], besides: Collection[str] = ()
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Makes a function raise `error` for arguments that do not match its annotations.
+    """Make a function raise `error` for arguments that do not match its annotations.
 
-    besides: parameters that the function checks itself, with better messages.
+    besides: parameters that are not checked here, since the function's own check has better
+        messages.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -409,7 +411,8 @@ def checked(
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            # at the first call: annotations may name classes that are defined further below
+            # evaluated at the first call, since annotations may name classes that are defined
+            # further below
             if not known:
                 known.append(_parameters(function, besides))
             places, rest, named = known[0]
@@ -432,7 +435,7 @@ def checked(
 def _parameters(
     function: Callable[..., Any], besides: Collection[str]
 ) -> tuple[list[tuple[str, _Kind | None]], _Kind | None, dict[str, _Kind]]:
-    """Kinds of the parameters by position, of `*args`, and of the parameters by name."""
+    """The kinds of the positional parameters, of `*args`, and of the keyword parameters."""
     hints = {name: hint for name, hint in _hints(function).items() if name not in besides}
     places: list[tuple[str, _Kind | None]] = []
     rest: _Kind | None = None
@@ -450,7 +453,9 @@ def _parameters(
 
 
 def checked_methods(error: type[TilesmithError]) -> Callable[[C], C]:
-    """Makes all public methods of a class raise `error` for arguments that do not match."""
+    """Make all public methods of a class raise `error` for arguments that do not match their
+    annotations.
+    """
 
     def decorate(cls: C) -> C:
         for name, member in list(vars(cls).items()):

@@ -1,7 +1,7 @@
 """Files of arrays.
 
-No size in a file is trusted: an array takes no more memory than the file has bytes for it, and a
-compressed file that grows out of proportion is refused.
+Sizes in a file are not trusted.  An array that is larger than its file is refused, and so is a
+compressed file that would grow out of proportion.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _ENDING = ".npy"
 _EMPTY_ZIP = b"PK\x05\x06"
 
 _MOST_BYTES, _MOST_GROWTH = 1 << 30, 100
-"""Compressed files that hold more bytes, and grow by more than this factor, are refused: deflate
-makes one byte of a thousand zeros.
+"""A compressed file is refused if it exceeds both limits: uncompressed bytes, and growth factor.
+Deflate compresses a thousand zeros to one byte.
 """
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-"""Readers of headers by version.  Later versions are for structures with named fields."""
+"""By format version, the reader of the header.  Later versions are only for structured types."""
 
 _DAMAGED = (
     OSError, ValueError, TypeError, EOFError, KeyError, OverflowError, SyntaxError, RecursionError,
@@ -91,7 +91,7 @@ def _archive(f: BinaryIO, size: int) -> dict[str, np.ndarray]:
 
 
 def _array(f: IO[bytes], size: int) -> np.ndarray:
-    """The array in `f`, of which `size` bytes are left."""
+    """The array in `f`, a file of `size` bytes."""
     version = npy.read_magic(f)
     if version not in _HEADERS:
         raise ValueError(f"arrays of version {'.'.join(map(str, version))} are not read")

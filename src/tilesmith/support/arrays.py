@@ -15,8 +15,8 @@ from .errors import ModelError
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference relative to the largest expected magnitude; infinite where only one of
-    both is NaN or infinite.
+    """The largest absolute difference divided by the largest expected magnitude.  It is infinite if
+    NaN or infinite elements of the arrays don't agree.
     """
     a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -31,8 +31,8 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def least_difference(found: np.ndarray, references: Sequence[np.ndarray], bound: float) -> float:
-    """The `difference` from the first reference; if it is above `bound`, the `difference` from the
-    nearest values in the range that all references span.
+    """The `difference` from the first reference.  If that is above `bound`: the `difference` from
+    the nearest values between the references (see `nearest`).
     """
     error = difference(found, references[0])
     if error <= bound or len(references) == 1:
@@ -41,7 +41,9 @@ def least_difference(found: np.ndarray, references: Sequence[np.ndarray], bound:
 
 
 def nearest(found: np.ndarray, references: Sequence[np.ndarray]) -> np.ndarray:
-    """For each element, the nearest value in the range that the references span, in f64."""
+    """For each element of `found`, the nearest value between the least and the greatest reference,
+    in f64.
+    """
     spanned = np.stack([np.asarray(a, np.float64) for a in references])
     return np.clip(np.asarray(found, np.float64), spanned.min(0), spanned.max(0))
 
@@ -49,14 +51,14 @@ def nearest(found: np.ndarray, references: Sequence[np.ndarray]) -> np.ndarray:
 _MASK = "mask"
 _UNITS = ("unit", "units")
 """Names of the properties by which arrays with masks or units are recognised: `numpy.ma`, and
-packages of units (astropy, pint, unyt).  The C runtime knows the same names (csrc/module.c).
+packages of units (astropy, pint, unyt).  The C runtime uses the same names (csrc/module.c).
 """
 
 
 def check_bare(value: Any, what: str) -> None:
     """Raises ModelError for an array with masked elements or with a unit.
 
-    what: the array in messages.
+    what: the array's description in messages.
     """
     kind = type(value)
     if kind is np.ndarray:
@@ -82,7 +84,9 @@ def bare(value: Any, what: str) -> np.ndarray:
 
 
 def _is_property(kind: type, name: str) -> bool:
-    """Whether a name is a property of instances; in pandas and others these names are methods."""
+    """Whether a name is a property of instances.  In pandas and other packages these names are
+    methods.
+    """
     member = getattr(kind, name, None)
     return member is not None and not callable(member)
 

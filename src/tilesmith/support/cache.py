@@ -3,18 +3,18 @@
 A folder has a store for each kind of entry (`STORES`), with its own size limit.  Programs with
 their weights are a thousand times as large as kernels and must not evict them.
 
-An entry is one file, `STORE/ab/abcdef...`: a checksum, then the bytes; or a file that is read in
-place and checked by its reader.
+An entry is one file, `STORE/ab/abcdef...`.  It consists of a checksum and the bytes, or it has a
+format of its own, and the reader checks it in place.
 
 - Entries are written to a temporary file and renamed.  So a reader sees a whole entry or none, and
   processes may share a folder.
 - A damaged entry is removed and counts as absent.
-- When a store exceeds its limit, the least recently used entries are removed first (a hit renews an
-  entry's time).
-- The contents will be executed.  So a folder is not used if users other than this one and root own
-  it or may write to it, or to a folder above it; nor is such a folder or file within it.
-- A folder that can't be used is reported once in the log, and its stores then behave as if they
-  were empty: they must never make a compilation fail.
+- When a store exceeds its limit, the least recently used entries are removed (a hit updates the
+  time of the entry's file).
+- The contents will be executed.  So a folder or file of the cache is not used if users other than
+  this one and root own it or may write to it, or to a folder above it.
+- A folder that can't be used is reported once in the log.  Its stores then behave as if they were
+  empty: a cache must never make a compilation fail.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _KEY = re.compile(r"[0-9a-f]{8,128}\Z")
 Store: TypeAlias = Literal["kernels", "programs"]
 
 STORES: dict[Store, float] = {"kernels": 0.25, "programs": 0.75}
-"""Fraction of a folder's size limit for each store.  A kernel takes about 10 KB, so the store holds
-those of more than a thousand models.  A program is as large as its weights.
+"""Fraction of a folder's size limit for each store.  A kernel takes about 10 KB, so that the store
+holds the kernels of more than a thousand models.  A program is as large as its weights.
 """
 
 
@@ -76,30 +76,30 @@ def total(stats: Iterable[CacheStats]) -> CacheStats:
 class Room(mmap.mmap):
     """Zeroed memory that is an unnamed file of a store (see `Cache.room`).
 
-    Contents written here need not be copied to be stored.  The file vanishes with the memory unless
-    it gets a name.
+    Contents written to this memory are stored without a copy: the file only gets a name.  Without a
+    name, the file vanishes together with the memory.
 
-    key: the `content_key` of the bytes, once they are `complete`.
+    key: the `content_key` of the bytes; None before `complete`.
     """
 
     key: str | None
     _fd: int
 
     def __new__(cls, fd: int, size: int) -> Room:
-        """Takes over the open file `fd`."""
+        """Map the open file `fd`, and close it together with the memory."""
         self = super().__new__(cls, fd, size)
         self.key, self._fd = None, fd
         weakref.finalize(self, os.close, fd)
         return self
 
     def complete(self) -> None:
-        """Declare that the contents are final."""
+        """Declare the contents final, and compute `key`."""
         self.key = content_key(memoryview(self))
 
     def link(self, path: Path) -> None:
         """Give the file its name, unless a file with that name exists."""
         folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:  # with a folder's descriptor, `os.link` follows the link in /proc to the file
+        try:  # only with `dst_dir_fd` does `os.link` follow the link in /proc
             with contextlib.suppress(FileExistsError):
                 os.link(f"/proc/self/fd/{self._fd}", path.name, dst_dir_fd=folder)
         finally:
@@ -109,7 +109,7 @@ class Room(mmap.mmap):
 class Cache:
     """`get` and `put` blobs by hexadecimal key in one store of a folder.
 
-    `max_bytes` limits all stores of the folder together; this store has its fraction of that.
+    `max_bytes` limits all stores of the folder together.  This store gets its fraction (`STORES`).
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Cache:
         self._objects = self.directory / store
         self._lock = threading.Lock()
         renew_in_children(self)
-        self._size: int | None = None  # estimated bytes in the folder; None until first needed
+        self._size: int | None = None  # estimated bytes in the store; None until first needed
         self._usable: bool | None = None
         self._trusted: set[Path] = set()  # folders of entries that passed the check
 
@@ -157,7 +157,9 @@ class Cache:
         return path
 
     def put_file(self, key: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Store under `key` the file that `write` writes.  Its reader checks it in place."""
+        """Store under `key` a file, to which `write` writes the contents.  The reader must check
+        them in place.
+        """
         path = self._path(key)
         if not self._is_usable(create=True):
             return
@@ -178,7 +180,9 @@ class Cache:
         self._has_grown(size)
 
     def _has_grown(self, size: int) -> None:
-        """Count an entry that was stored, and make room for the next one."""
+        """Add a new entry to the estimated size, and evict old entries if the store is too
+        large.
+        """
         with self._lock:
             if self._size is None:
                 self._size = self.stats().bytes
@@ -188,8 +192,8 @@ class Cache:
                 self._size = self._evict(self.max_bytes * 9 // 10)
 
     def room(self, size: int) -> Room | None:
-        """Memory of `size` bytes for an entry that `put_room` stores; None if there is no room or
-        the system has no files without names.
+        """Memory of `size` bytes for an entry that `put_room` stores.  None if the disk has no
+        space, or if the system does not support unnamed files.
         """
         if not hasattr(os, "O_TMPFILE") or not self._is_usable(create=True):
             return None
@@ -230,7 +234,7 @@ class Cache:
         return CacheStats(len(files), sum(size for _, size, _ in files))
 
     def clear(self) -> CacheStats:
-        """Remove every entry of this store; returns the previous statistics."""
+        """Remove every entry of this store.  Returns the statistics from before."""
         before = self.stats()
         with self._lock:
             self._size = self._evict(0)
@@ -304,7 +308,9 @@ class Cache:
         _say_once(f"the cache {self.directory} is not used any more: {why}")
 
     def _files(self) -> list[tuple[float, int, Path]]:
-        """Time of last use, size and path of every entry (and of files that dead writers left)."""
+        """Time of last use, size and path of every entry (and of temporary files that ended
+        processes left).
+        """
         files: list[tuple[float, int, Path]] = []
         try:
             folders = [f for f in os.scandir(self._objects) if f.is_dir(follow_symlinks=False)]
@@ -325,8 +331,8 @@ class Cache:
         return files
 
     def _evict(self, limit: int) -> int:
-        """Remove the least recently used entries down to `limit` bytes; returns the bytes that
-        remain.
+        """Remove the least recently used entries until at most `limit` bytes remain.  Returns the
+        bytes that remain.
         """
         files = sorted(self._files())
         size = sum(s for _, s, _ in files)
@@ -343,14 +349,14 @@ def _checksum(blob: bytes) -> bytes:
 
 
 def _unlink(path: Path) -> None:
-    # Another process was faster, or the folder is read-only: in both cases there is nothing to do.
+    # Ignore errors: another process removed the file, or the folder is read-only.
     with contextlib.suppress(OSError):
         path.unlink()
 
 
 @cache
 def _say_once(message: str) -> None:
-    """Log a warning once, even if all stores of a folder give it."""
+    """Log a warning once, even if several stores of a folder report it."""
     _log.warning(message)
 
 
@@ -366,13 +372,15 @@ def cache_key(*parts: str | bytes) -> str:
 
 def llvm_version() -> str:
     """The versions of llvmlite and of the LLVM inside it: both affect the generated code."""
-    import llvmlite.binding  # delayed: the largest library of all that are loaded
+    import llvmlite.binding  # delayed: this is the largest library
 
     return f"llvmlite {llvmlite.__version__}, LLVM {llvmlite.binding.llvm_version_info}"
 
 
 def content_key(content: memoryview) -> str:
-    """A key for the bytes themselves: a hash of the hashes of pieces, computed by threads."""
+    """A key that depends only on the bytes: a hash of the hashes of pieces, which threads compute
+    in parallel.
+    """
     pieces = [content[start : start + _PIECE] for start in range(0, len(content), _PIECE)]
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), max(len(pieces), 1))) as pool:
         hashes = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)

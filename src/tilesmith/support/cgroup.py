@@ -1,4 +1,6 @@
-"""Limits of this process's control group on CPUs and memory; there are none except on Linux."""
+"""Limits of this process's control group on CPUs and memory.  Systems other than Linux have no
+limits.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ def cpus() -> float | None:
 
 
 def memory_bytes() -> int | None:
-    """Bytes of memory that the group may use; None without a limit."""
+    """Bytes of memory that the control group may use; None without a limit."""
     v1 = read("/sys/fs/cgroup/memory/memory.limit_in_bytes")
     limits = [int(n) for n in [*_values("memory.max"), v1] if n.isdigit()]
     return min(limits, default=None)
 
 
 def usable_memory() -> int | None:
-    """Bytes of memory that this process may use, by the machine's size and the group's limit; None
-    if the system doesn't report it.
+    """Bytes of memory that this process may use: the smaller of the machine's memory and the
+    control group's limit.  None if the system doesn't report them.
     """
     names = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
     if not hasattr(os, "sysconf") or not set(names) <= set(os.sysconf_names):
@@ -37,7 +39,9 @@ def usable_memory() -> int | None:
 
 
 def _values(file: str) -> Iterator[str]:
-    """The contents of a file in the process's group and in each group above: the least applies."""
+    """The contents of `file` for the process's control group and for each group above.  The least
+    limit applies.
+    """
     lines = read("/proc/self/cgroup").splitlines()
     group = next((line[3:].rstrip("/") for line in lines if line.startswith("0::")), "")
     while True:

@@ -1,6 +1,6 @@
 """Child processes that answer requests: compile workers, builders and runners of candidates.
 
-A request and its answer are bytes preceded by their length, through pipes; nothing is unpickled.  A
+Requests and answers go through pipes, as bytes preceded by their length.  Nothing is unpickled.  A
 child is a new interpreter that runs one module, whose main program calls `serve`.  Forking a
 process that has threads (PyTorch's, our own) is not safe, and multiprocessing would run the user's
 `__main__` again.
@@ -29,21 +29,21 @@ from functools import partial
 from typing import IO, Literal, NoReturn, Self, TypeAlias
 
 Cause: TypeAlias = Literal["failed", "crash", "timeout", "memory"]
-"""Reason for a missing answer; "failed": answering raised an exception, the process is alive."""
+"""Reason for a missing answer.  "failed": the child raised an exception, but still runs."""
 
 OUT_OF_MEMORY = errno.ENOMEM
-"""Exit code of a child that is not allowed the memory for a request."""
+"""Exit code of a child that ran out of memory during a request."""
 LAST_WORDS = 4096
 """Bytes at the end of a dead child's standard error that are searched for its cause of death."""
 NO_MEMORY = (b"LLVM ERROR: out of memory", b"std::bad_alloc")
 """Messages of LLVM and the C++ runtime before they abort because an allocation failed."""
 _CAUSES: tuple[Cause, ...] = ("failed", "crash", "timeout", "memory")
 _SIZE = 8
-"""Bytes of the length before every message."""
+"""Number of bytes for the length before every message."""
 
 
 class ChildError(Exception):
-    """There is no answer: the cause, with a description."""
+    """A child gave no answer: `cause` is the reason, the message describes it."""
 
     def __init__(self, cause: Cause, text: str) -> None:
         super().__init__(text)
@@ -119,10 +119,10 @@ class Child:
         if self._process is not None:
             if self._process.poll() is None or not self._has_answered:
                 return self._process
-            self.end()  # the process died between two requests, so neither of them is the cause
+            self.end()  # the process died between two requests, so no request is to blame
         if not sys.executable or getattr(sys, "frozen", False):
             raise ChildError("crash", "there is no Python interpreter to start a process with")
-        # the child must be able to import what this process can
+        # the child must be able to import the same modules as this process
         path = os.pathsep.join(p for p in sys.path if p)
         words = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  # until `end`
         try:
@@ -140,7 +140,7 @@ class Child:
             raise ChildError("crash", f"the process can't be started: {e}") from e
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
-        # The process ended at once, or the system is not Linux.
+        # Ignore errors: the process ended at once, or the system is not Linux.
         with contextlib.suppress(OSError, AttributeError):
             if self._processors:
                 os.sched_setaffinity(process.pid, self._processors)
@@ -151,13 +151,13 @@ class Child:
         return process
 
     def kill(self) -> None:
-        """End the process during a call for which another thread waits."""
+        """End the process while another thread waits in `call`."""
         process = self._process
         if process is not None:
             process.kill()
 
     def end(self) -> None:
-        """End the process; the next call starts another."""
+        """End the process.  The next call starts a new one."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -189,9 +189,9 @@ class Child:
 
 
 class Children:
-    """`count` processes that run `module` (see `Child`), or more later (`grow`).
+    """A pool of `count` processes that run `module` (see `Child`).  `grow` adds more.
 
-    They end with the `with` statement.
+    The processes end with the `with` statement.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Children:
         """Start processes until there are `count`.  They initialise while the caller continues."""
         for _ in range(count - len(self._all)):
             child = self._new()
-            with contextlib.suppress(ChildError):  # `call` reports the error again
+            with contextlib.suppress(ChildError):  # `call` will raise the error again
                 child.start()
             self._all.append(child)
             self._idle.put(child)
@@ -230,12 +230,13 @@ class Children:
             child.end()
 
     def kill(self) -> None:
-        """End all processes, even during calls for which other threads wait."""
+        """End all processes, even while other threads wait in `call`."""
         for child in self._all:
             child.kill()
 
     def call(self, request: bytes, seconds: float = math.inf) -> bytes:
-        """The answer of the first process that becomes idle, `seconds` after that at the latest.
+        """The answer of the first process that becomes idle.  Its time limit, `seconds`, begins
+        when it is idle.
 
         Raises ChildError.
         """
@@ -268,7 +269,7 @@ class Children:
 def serve(answer: Callable[[bytes], bytes]) -> None:
     """Answer the requests of the parent process until it closes standard input.
 
-    This process ends silently with its parent, even during an endless answer.
+    This process ends silently when its parent ends, even while `answer` runs.
     """
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     replies = os.fdopen(os.dup(1), "wb")
@@ -277,7 +278,7 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
     def answered() -> bytes:
         try:
             return answer(request)
-        except MemoryError:  # too little memory is left to continue
+        except MemoryError:  # too little memory is left to go on
             os._exit(OUT_OF_MEMORY)
         except Exception as e:  # the caller gets the error
             raise ChildError("failed", f"{type(e).__name__}: {e}") from e

@@ -1,8 +1,8 @@
-"""Nesting deeper than Python's stack: the work is repeated with a larger stack, or refused by a
-typed error.
+"""Handling of nesting deeper than Python's stack: the work is repeated on a larger stack, or a
+typed error is raised.
 
-Walks of expressions have their own stacks.  Passes over statements are recursive in each level of
-branches, loops and names, since inner statements need the facts of outer ones.
+Walks of expressions keep explicit stacks.  Passes over statements recurse at each level of
+branches, loops and names, since inner statements need facts about outer statements.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .errors import TilesmithError
 LEVELS = 20_000
 """Recursion depth on the larger stack."""
 _BYTES = 256 << 20
-"""Bytes of the larger stack: 13 KB for each call, several times the need of calls through C.
-Memory is used only as deep as calls reach.
+"""Bytes of the larger stack: 13 KB for each call, several times what a call through C needs.  The
+system provides only the pages that calls reach.
 """
 
 _lock = threading.Lock()
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 @contextmanager
 def depth_checked(kind: type[TilesmithError], what: str, advice: str) -> Iterator[None]:
-    """Context in which a RecursionError becomes an error of this kind.
+    """A context that turns a RecursionError into an error of class `kind`.
 
     what: name of the thing that nests too deep.
     advice: advice to the user.
@@ -49,8 +49,9 @@ def depth_checked(kind: type[TilesmithError], what: str, advice: str) -> Iterato
 def at_depth(
     kind: type[TilesmithError], what: str, advice: str
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function without effects: if Python's stack overflows, it is called once more, in
-    a thread with a larger one.  If that overflows too, an error of this kind is raised.
+    """Decorate a function without side effects.  If Python's stack overflows, the function is
+    called once more, in a thread with a larger stack.  If that overflows too, an error of class
+    `kind` is raised.
 
     what: name of the thing that nests too deep.
     advice: advice to the user.
@@ -98,8 +99,8 @@ def _on_larger_stack(function: Callable[[], R]) -> R:
                 raise RecursionError("no memory for a larger stack") from None
             finally:
                 threading.stack_size(size)
-        # An interrupt ends the wait, and the recursion limit is restored.  The thread's calls then
-        # exceed the limit, so it ends.
+        # An interrupt ends the wait and restores the recursion limit.  The thread then exceeds the
+        # limit and ends.
         thread.join()
     if failed:
         raise failed[0]
@@ -108,7 +109,7 @@ def _on_larger_stack(function: Callable[[], R]) -> R:
 
 @contextmanager
 def _deep_calls() -> Iterator[None]:
-    """Context in which Python allows `LEVELS` recursive calls; several threads may enter it."""
+    """A context in which Python allows `LEVELS` recursive calls.  Several threads may enter it."""
     global _inside, _before
     with _lock:
         _inside += 1

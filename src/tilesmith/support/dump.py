@@ -1,9 +1,9 @@
 """Dumps: the text of every stage that changed something, for people to read.
 
-A dump folder has one sub-folder per unit (the graph, each kernel); in it, one file per stage,
-numbered in the order in which the stages ran, `03-simplify.txt`.  A stage that returned its input
-unchanged keeps its number but writes no file.  So a gap in the numbers means "no change", and stage
-numbers agree between runs.
+A dump folder has one sub-folder per unit (the graph, each kernel).  A sub-folder has one file per
+stage, such as `03-simplify.txt`, numbered in the order in which the stages ran.  A stage that
+returned its input unchanged keeps its number but writes no file.  So a gap in the numbers means "no
+change", and stage numbers agree between runs.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ class Dumper:
         self._labels[unit] = label
 
     def __call__(self, stage: str, value: T, text: Callable[[T], str], unit: str = "graph") -> None:
-        """Record that `stage` of `unit` returned `value`; write `text(value)` if that is new.
+        """Record that `stage` of `unit` returned `value`.  Write `text(value)` if the text has
+        changed.
 
-        If the object is the previous one, it is not even printed.
+        If `value` is the same object as before, `text` is not called.
         """
         if self.directory is None:
             return
@@ -85,5 +86,7 @@ class Dumper:
 
 
 def _file_name(text: str) -> str:
-    """`text` as a file name: dashes replace all but letters, digits, dots and underscores."""
+    """`text` as a file name: characters other than letters, digits, dots and underscores become
+    dashes.
+    """
     return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:120] or "unnamed"

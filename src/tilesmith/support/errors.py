@@ -1,10 +1,10 @@
 """The typed errors of Tilesmith.
 
-Every message says what was expected, what was found, where, and what to do about it.  Users catch
-`TilesmithError`; the subclasses distinguish whose mistake it was, and the command line maps each to
-an exit code.  A message quotes the user's input, which may be a name of 100,000 letters or a sum of
-as many terms: the middle of a long word or line is omitted, here for all messages.  `brief` does so
-for a value that other words follow.
+Every message names the expected value, the actual value, the place, and a remedy.  Users catch
+`TilesmithError`.  The subclasses tell who made the mistake; the command line maps each to an exit
+code.  A message quotes the user's input, which may be a name of 100,000 letters or a sum of as many
+terms.  So the middle of long words and lines is omitted from all messages.  `brief` shortens a
+single value inside a message.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from typing import Any
 
 _END = 100
-"""Letters that are kept at either end of a long word: as many as an editor's line shows."""
+"""Letters that are kept at either end of a long word: about the width of an editor's line."""
 LONGEST = 6 * _END
-"""Upper bound on the letters of a word, or of a value as text, that is kept whole: longer than
-names of nodes and most paths.
+"""Upper bound on the letters of a word, or of a value as text, that is not shortened.  Names of
+nodes and most paths are shorter.
 """
 _LONGEST_LINE = 4 * LONGEST
-"""Upper bound on the letters of a line kept whole: room for some values with text around them."""
+"""Upper bound on the letters of a line that is not shortened: some long values with text around
+them.
+"""
 
 
 def brief(text: str, longest: int = LONGEST, end: int = _END) -> str:
@@ -39,7 +41,8 @@ def _brief_message(message: str) -> str:
 
 
 class TilesmithError(Exception):
-    """Base of all errors that Tilesmith raises on purpose.  `exit_code` is the command line's.
+    """Base of all errors that Tilesmith raises on purpose.  `exit_code`: exit code of the command
+    line.
 
     The middle of a word of more than 600 letters, and of a line of more than 2,400, is omitted.
     """
@@ -63,9 +66,9 @@ class ModelError(TilesmithError):
 
 
 class OpenShapesError(ModelError):
-    """Inputs have symbolic dimensions, and nobody gave their sizes.
+    """Inputs have symbolic dimensions whose sizes are needed, but were not given.
 
-    inputs: their names.
+    inputs: names of these inputs.
     """
 
     def __init__(self, message: str, inputs: Sequence[str]) -> None:
@@ -74,15 +77,15 @@ class OpenShapesError(ModelError):
 
 
 class UnsupportedError(ModelError):
-    """The model is valid but uses a feature that Tilesmith does not support yet; lists all such
-    uses at once.
+    """The model is valid but uses features that Tilesmith does not support yet.  The message lists
+    all of them.
     """
 
 
 class OpenDimensionError(UnsupportedError, ValueError):
     """A symbolic dimension occurs where a number is needed.
 
-    dims: the extents concerned, if they are known.
+    dims: the symbolic extents, if they are known.
     """
 
     def __init__(self, message: str, dims: Sequence[Any] = ()) -> None:
@@ -97,7 +100,9 @@ class DeviceError(TilesmithError):
 
 
 class SignatureError(ModelError):
-    """A required signature is missing, damaged or another's, or the file was changed."""
+    """A required signature is missing, damaged or made with another key, or the file was
+    changed.
+    """
 
 
 class ScheduleError(TilesmithError):

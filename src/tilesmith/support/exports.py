@@ -1,4 +1,6 @@
-"""Packages whose names are loaded at first use, so that nobody waits for unused modules."""
+"""Packages that import a module when one of its names is first used, so that nobody waits for
+unused modules.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ def exports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` (PEP 562) of a package.
 
-    homes: for each module, the names that it defines, with blanks between.  An empty text exports
-        the module itself.
+    homes: for each module, the names to export, separated by blanks.  An empty text exports the
+        module itself.
     """
     home_of = {name: module for module, names in homes.items() for name in names.split()}
     home_of |= {module.rpartition(".")[2]: module for module, names in homes.items() if not names}
@@ -26,7 +28,7 @@ def exports(
         exported = importlib.import_module(home)
         if homes[home]:
             exported = getattr(exported, name)
-        setattr(sys.modules[package], name, exported)  # the next use finds it without this function
+        setattr(sys.modules[package], name, exported)  # later uses don't call this function
         return exported
 
     return get, lambda: sorted(home_of)

@@ -1,5 +1,5 @@
-"""Files and folders that are written as a whole or not at all; folders that only this user writes,
-and tests whether a folder can be trusted.
+"""Files and folders that are written completely or not at all, private folders, and tests whether a
+folder can be trusted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def filled(folder: Path) -> Iterator[Path]:
     """Yields an empty folder to write to; at the end its files are moved to `folder`.
 
-    If the body fails, `folder` is unchanged, or absent.  A new `folder` appears by one rename.  In
-    one that exists, each file is replaced by a rename, and other files stay: processes that have a
-    file of the same name open or mapped keep the old contents.
+    If the body fails, `folder` is unchanged (or stays absent).  A new `folder` appears by one
+    rename.  In a folder that exists, each file is replaced by a rename: processes that have the old
+    file open or mapped keep the old contents.  Files with other names stay.
 
     Raises OSError if `folder` can't be written.
     """
@@ -58,7 +58,8 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def written_in(folder: Path, write: Callable[[Path], T]) -> T:
-    """The record that `write` returns for the files that it made, after they moved to `folder`.
+    """Call `write` on a temporary folder, and move its files to `folder`.  Returns the record that
+    `write` returned, with the paths in `folder`.
 
     Raises UsageError if `folder` can't be written.
     """
@@ -80,7 +81,7 @@ def written_in(folder: Path, write: Callable[[Path], T]) -> T:
 def scratch_folder() -> Iterator[Path]:
     """Yields an empty folder for temporary files, which is removed at the end.
 
-    Raises UsageError if the body can't write to it, so that the message names the right folder.
+    Raises UsageError for an OSError of the body; the message names the folder.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="tilesmith-") as made:
@@ -97,10 +98,10 @@ def scratch_folder() -> Iterator[Path]:
 def written(path: Path) -> Iterator[IO[bytes]]:
     """Yields a stream; at the end the file `path` has the contents written to it.
 
-    If the body fails, `path` is unchanged, or absent.  A file that exists is replaced by a rename:
-    processes that have it open or mapped keep the old contents.  A symbolic link is kept, and its
-    file is replaced.  A stream (see `is_stream`) is not replaced: the bytes are written to it at
-    the end.
+    If the body fails, `path` is unchanged (or stays absent).  A file that exists is replaced by a
+    rename: processes that have the old file open or mapped keep the old contents.  A symbolic link
+    stays, and its target is replaced.  A stream (see `is_stream`) is not replaced: the bytes are
+    written to it at the end.
 
     Raises OSError if `path` can't be written.
     """
@@ -137,11 +138,13 @@ def is_stream(path: Path) -> bool:
 
 
 _MOST_LINKS = 40
-"""The limit of Linux on links in one path."""
+"""Linux's limit on symbolic links in the resolution of one path."""
 
 
 def _descriptor(path: Path) -> int | None:
-    """The number of the open descriptor that `path`, or the target of a link, names."""
+    """The number of the open descriptor that `path` names, directly or through links.  None if it
+    names no descriptor.
+    """
     folders = {os.path.realpath(p) for p in ("/dev/fd", "/proc/self/fd")}
     name = os.path.abspath(path)
     for _ in range(_MOST_LINKS):
@@ -155,7 +158,8 @@ def _descriptor(path: Path) -> int | None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """`written` of one text in UTF-8.  A lone surrogate becomes its escape.
+    """Write a text in UTF-8, as `written` does.  A lone surrogate is written as its escape
+    sequence.
 
     Raises OSError if `path` can't be written.
     """
@@ -164,7 +168,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _umask() -> int:
-    """The process's mask of permissions; reading it means setting it."""
+    """The process's umask.  The system only returns it when a new one is set."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -186,9 +190,9 @@ def distrusted(path: Path) -> str:
     """The reason why users other than this one and root could change the contents of `path`; empty
     if they can't.
 
-    `path`: without symbolic links (see `Path.resolve`).  All folders above it count too: users who
-        may write to one of them may replace it by another folder.  In a sticky folder, such as
-        /tmp, only the owner of an entry may.
+    `path`: without symbolic links (see `Path.resolve`).  All folders above it are checked too:
+        users who may write to a folder may replace its entries.  In a sticky folder, such as /tmp,
+        only the owner of an entry may replace it.
 
     Raises OSError.
     """
@@ -202,7 +206,8 @@ def distrusted(path: Path) -> str:
 def distrusted_entry(path: Path, info: os.stat_result, *, is_last: bool = True) -> str:
     """`distrusted` for one file or folder, without the folders above it.
 
-    is_last: whether `path` itself is checked.  A sticky folder is trusted only above that path.
+    is_last: whether `path` is the path to be trusted, not a folder above it.  A sticky folder is
+        trusted only as a folder above.
     """
     if info.st_uid not in (0, os.geteuid()):
         return f"{path} belongs to another user (number {info.st_uid})"
@@ -210,8 +215,8 @@ def distrusted_entry(path: Path, info: os.stat_result, *, is_last: bool = True) 
         return ""
     if info.st_mode & stat.S_IWOTH:
         return f"anybody may write to {path}; chmod o-w it"
-    # Two groups have only trusted members: root's group, and a user's own group, whose number is
-    # the user's.
+    # Two groups have only trusted members: root's group, and the user's own group (same number as
+    # the user).
     if info.st_mode & stat.S_IWGRP and info.st_gid not in (0, info.st_uid):
         return f"the group {info.st_gid} may write to {path}; chmod g-w it"
     return ""

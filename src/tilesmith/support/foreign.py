@@ -1,4 +1,6 @@
-"""Recognition of PyTorch's models without it: by names of classes, and first bytes of files."""
+"""Recognition of PyTorch's models without an import of PyTorch: by names of classes, and by the
+first bytes of files.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def is_exported_program(model: Any) -> bool:
 
 
 def is_zip(content: bytes | memoryview) -> bool:
-    """Whether these are the bytes of a ZIP file, as archives of PyTorch are."""
+    """Whether these are the bytes of a ZIP file, the format of PyTorch's archives."""
     return bytes(content[: len(_ZIP)]) == _ZIP
 
 

@@ -1,10 +1,11 @@
-"""Forks: the child has only the thread that forked, and every lock in its current state.
+"""Locks in forked children.  A child has only the thread that forked, but every lock in its state
+at that moment.
 
-A lock that another thread held would never be released in the child, which would wait for ever.  A
-server that loads its models and then forks its workers can cause this, for instance while
-`specialise="auto"` compiles on another thread.  So a fork waits until no thread is in a state that
-a child can't take over (`wait_in_forks`), and locks of single objects are new in the child
-(`renew_in_children`).  `subprocess` runs none of this: its children run another program.
+If another thread held a lock, the lock would never be released in the child, and the child would
+wait for ever.  For instance, a server loads its models and forks its workers while
+`specialise="auto"` compiles on another thread.  So a fork first acquires the locks of state that a
+child can't take over (`wait_in_forks`).  Locks of single objects are replaced by new ones in the
+child (`renew_in_children`).  `subprocess` is not affected: its children run another program.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def wait_in_forks(level: int, acquire: Callable[[], Any], release: Callable[[], Any]) -> None:
-    """From now on a fork holds a reentrant lock, which parent and child release.
+    """Make every later fork acquire a reentrant lock, which parent and child then release.
 
-    level: if a thread holds two such locks, the one that it takes first has the lower level.
+    level: order of acquisition.  Threads that hold two such locks must take the one of lower level
+        first.
     """
     _waited.append((level, acquire, release))
     _waited.sort(key=lambda entry: entry[0])
 
 
 def renew_in_children(owner: _Owner) -> None:
-    """From now on `owner._lock` is a new lock in each forked child.  The data that it guards must
-    be valid between any two steps of Python.
+    """Replace `owner._lock` by a new lock in each later forked child.  The data that the lock
+    guards must be valid between any two Python instructions.
     """
     _owners.add(owner)
 

@@ -1,7 +1,7 @@
-"""Fewer searches for cyclic garbage while the compiler makes expressions.
+"""Less frequent garbage collection while the compiler makes expressions.
 
-Expressions are freed by their reference counts.  A search for cycles finds few among them and took
-5 to 8% of a process's compile time.
+Reference counts free expressions.  Few expressions are in cycles, but the search for cycles took 5
+to 8% of a process's compile time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 ALLOCATIONS = 100_000
-"""Objects allocated between two searches; Python's own number is a few hundred."""
+"""Number of allocated objects between two collections; Python's default is a few hundred."""
 
 _lock = Lock()
 _inside = 0
@@ -21,8 +21,8 @@ _before = (0, 0, 0)
 
 @contextmanager
 def rarely_collected() -> Iterator[None]:
-    """Context in which Python searches for garbage less often.  Several threads may enter it; when
-    the last one leaves, the thresholds are restored, unless other code has changed them.
+    """A context in which Python collects cyclic garbage less often.  Several threads may enter it.
+    When the last thread leaves, the thresholds are restored, unless other code has changed them.
     """
     global _inside, _before
     with _lock:

@@ -3,9 +3,9 @@
     _log = logger("schedule")
     _log.info("%s: the rule for convolutions does not fit: %s", name, why)
 
-Each topic is a logger of Python's `logging`, `tilesmith.TOPIC`: programs handle its messages like
-others.  `TILESMITH_LOGS=schedule,cache` (the option `logs`) shows all messages of these topics on
-stderr.  Without it only warnings appear, as is Python's default.
+Each topic is the logger `tilesmith.TOPIC` of Python's `logging`: programs handle the messages like
+those of other loggers.  `TILESMITH_LOGS=schedule,cache` (the option `logs`) shows all messages of
+these topics on stderr.  By default only warnings appear, as usual in Python.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def logger(topic: str) -> logging.Logger:
 
 
 def parse_topics(text: str) -> tuple[str, ...]:
-    """The topics in a list such as `schedule,cache`; `all` means each.  Raises UsageError."""
+    """The topics in a list such as `schedule,cache`; `all` means all topics.  Raises UsageError for
+    an unknown topic.
+    """
     topics = [t for t in (part.strip() for part in text.split(",")) if t]
     for topic in topics:
         if topic not in TOPICS and topic != ALL:
@@ -51,7 +53,7 @@ def parse_topics(text: str) -> tuple[str, ...]:
 
 
 class _Collector(logging.Handler):
-    """Keeps messages: topic, level, text."""
+    """A handler that keeps messages as topic, level and text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,12 +65,12 @@ class _Collector(logging.Handler):
 
 
 class _Stderr(logging.Handler):
-    """Writes to the current `sys.stderr`."""
+    """A handler that writes to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             print(self.format(record), file=sys.stderr)
-        except Exception:  # as in all handlers of `logging`, an error in a message stops no program
+        except Exception:  # as in other handlers, an error in a message must not stop the program
             self.handleError(record)
 
 
@@ -77,19 +79,19 @@ _shown.setFormatter(logging.Formatter("%(name)s: %(message)s"))
 
 
 def show(topics: Iterable[str]) -> None:
-    """Show all messages of these topics on stderr from now on.  Others are unchanged."""
+    """Show all messages of these topics on stderr from now on.  Other topics are unchanged."""
     for topic in topics:
         log = logger(topic)
         log.setLevel(logging.DEBUG)
-        log.addHandler(_shown)  # a second call changes nothing
+        log.addHandler(_shown)  # does nothing if it is already there
 
 
 @contextmanager
 def collected(topics: Iterable[str]) -> Iterator[list[tuple[str, int, str]]]:
-    """Yields a list that collects the messages of these topics (topic, level, text) that the body
-    logs.
+    """Yields a list that collects the messages (topic, level, text) that the body logs on these
+    topics.
 
-    A worker process sends them to its parent, which logs them with `repeat`.
+    A worker process sends them to its parent, and the parent logs them with `repeat`.
     """
     collector = _Collector()
     levels = {log: log.level for log in map(logger, topics)}
@@ -116,13 +118,13 @@ class _Progress(logging.Handler):
 
 
 def log_progress(topic: str, what: str, done: int, total: int) -> None:
-    """Log that `done` of `total` are done."""
+    """Log progress: `done` of `total` things (`what`) are finished."""
     logger(topic).info("%d of %d %s", done, total, what, extra={"progress": (done, total)})
 
 
 @contextmanager
 def following(topic: str, tell: Callable[[int, int], object]) -> Iterator[None]:
-    """Call `tell(done, total)` for the progress that the body logs."""
+    """Call `tell(done, total)` whenever the body logs progress on this topic."""
     log, handler = logger(topic), _Progress(tell)
     level = log.level
     log.setLevel(min(log.getEffectiveLevel(), logging.INFO))

@@ -1,8 +1,8 @@
-"""Mapped files: models, and arrays inside them.
+"""Mapped files: model files, and arrays inside them.
 
-A mapped file has its *current* contents: overwriting it changes arrays that were checked before.
-So results computed from a model's arrays are valid only after `check_unchanged`.  No executable
-keeps a mapped model.
+A mapping shows the file's *current* contents: overwriting the file changes arrays that were already
+checked.  So results computed from a model's arrays are valid only after `check_unchanged`.  No
+executable keeps a mapped model.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from tilesmith.support.errors import ModelError
 
 
 class MappedFile(mmap.mmap):
-    """A mapped file that can tell whether it was written to since."""
+    """A mapped file that detects writes to the file since it was mapped."""
 
     _path: Path
     _fd: int
     _stamp: tuple[int, int]
 
     def __new__(cls, fd: int, path: Path) -> MappedFile:
-        """Takes over the open file `fd`, of a size above 0."""
+        """Map the open file `fd`, which must not be empty, and close it together with the
+        mapping.
+        """
         self = super().__new__(cls, fd, 0, access=mmap.ACCESS_READ)
         self._path, self._fd, self._stamp = path, fd, write_stamp(fd)
         weakref.finalize(self, os.close, fd)
@@ -43,17 +45,17 @@ class MappedFile(mmap.mmap):
 
 
 def write_stamp(fd: int) -> tuple[int, int]:
-    """Values that change when an open file is written to: its size and its last modification."""
+    """Size and modification time of an open file.  They change when the file is written to."""
     info = os.fstat(fd)
     return info.st_size, info.st_mtime_ns
 
 
 def map_model(path: Path, expected: str = "a model's file") -> memoryview:
-    """The contents of a model's file, mapped: weights are read when they are packed.
+    """The mapped contents of a model's file.  Weights are read from disk only when they are packed.
 
     expected: the allowed kinds of files, for messages.
 
-    Raises ModelError if it is not a regular file that can be read.
+    Raises ModelError if `path` is not a regular file that can be read.
     """
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -85,8 +87,8 @@ def _check_model(path: Path, info: os.stat_result, expected: str) -> None:
 
 
 def release(array: np.ndarray) -> None:
-    """Release the memory of an array in a mapped file: its pages are read again when needed.  Other
-    arrays are not affected.
+    """Release the memory of an array in a mapped file.  Its pages are read again when they are
+    needed.  Other arrays are not affected.
     """
     file = _file(array)
     if file is None or not hasattr(mmap, "MADV_DONTNEED"):
@@ -108,7 +110,7 @@ def check_unchanged(arrays: Iterable[np.ndarray]) -> None:
 
 
 def _file(array: np.ndarray) -> MappedFile | None:
-    """The mapped file that contains an array."""
+    """The mapped file that contains an array; None if there is none."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base

@@ -1,13 +1,13 @@
-"""Timing of several alternatives, with a ratio that can be trusted.
+"""Timing of several alternatives, with reliable ratios.
 
 A machine's speed drifts by tens of percent within seconds (other load, clock, temperature).  So two
-runs in succession compare the machine's speeds, not the programs.  `interleave` alternates: in
-every round each contender runs for a short while, and only ratios within rounds are meaningful.
+runs in succession compare the machine's speeds, not the programs.  `interleave` alternates instead:
+in every round each contender runs for a short while.  Only ratios within a round are meaningful.
 Threads that spin after their work (OpenBLAS's do for tens of milliseconds) would take a core from
 the next contender, so a turn begins only when this process is idle.
 
-The rest is noise.  `compare` quantifies it: an interval for the ratio, and the fraction of the
-cores that other programs used meanwhile.
+`compare` quantifies the remaining noise: it returns an interval for the ratio, and the fraction of
+the cores that other programs used during the measurement.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 BUSY = 0.1
-"""Fraction of the cores from which on other programs' load makes measurements less reliable."""
+"""Load of other programs, as a fraction of the cores, above which measurements are less
+reliable.
+"""
 REST_SECONDS, LONGEST_REST = 2e-3, 0.3
-"""Seconds for which the process must have slept before a turn, and the longest wait for that."""
+"""Seconds for which the process must be idle before a turn, and the longest wait for that, also in
+seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class Samples:
     """Times of repeated runs.
 
     times: seconds of single runs, in the order taken.
-    rounds: each round's median in seconds.
+    rounds: the median of each round in seconds.
     """
 
     times: tuple[float, ...]
@@ -77,13 +81,14 @@ def interleave(
 ) -> dict[str, Samples]:
     """Time each contender `rounds` times for about `turn_seconds`, alternately.
 
-    The first run of a turn is not counted, since it finds caches and threads in another state.  At
-    least `least` other runs are counted.  `progress(done, rounds)` is called after each round.
+    A contender's turn begins with a run that is not counted, since caches and threads are in
+    another state.  At least `least` other runs are counted.  `progress(done, rounds)` is called
+    after each round.
     """
     taken: dict[str, list[list[float]]] = {name: [] for name in contenders}
     names = list(contenders)
     for done in range(rounds):
-        # Reversing the order each time keeps a contender from always following the same one.
+        # The order is reversed each time, so that no contender always follows the same one.
         for name in names if done % 2 == 0 else reversed(names):
             taken[name].append(_turn(contenders[name], turn_seconds, least))
         if progress is not None:
@@ -97,12 +102,12 @@ def interleave(
 
 
 def measure(run: Callable[[], object], *, seconds: float = 2.0) -> Samples:
-    """Time one thing for about `seconds`, at least three runs after a warm-up."""
+    """Time `run` for about `seconds`, with at least three runs after a warm-up."""
     return interleave({"": run}, rounds=max(int(seconds / 0.2), 1), turn_seconds=0.2)[""]
 
 
 def count_runs(run: Callable[[], object], iters: int, warmup: int = 1) -> Samples:
-    """Time `iters` runs, one after the other, after `warmup` others."""
+    """Time `iters` runs in succession, after `warmup` runs that are not timed."""
     for _ in range(warmup):
         run()
     times = []
@@ -124,13 +129,13 @@ def _ratios(a: Samples, b: Samples) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The time of one thing relative to another's.
+    """The ratio of the times of two contenders.
 
     median: median over rounds of the ratio within a round.
-    low, high: an interval that contains the true median with a probability of 95% or more; with
-        fewer than six rounds the least and the largest ratio, which have a lower probability.
+    low, high: an interval that contains the true median with a probability of 95% or more.  With
+        fewer than six rounds: the least and the largest ratio, with a lower probability.
     rounds: number of rounds.
-    load: fraction of the cores that other programs used meanwhile; None if unknown.
+    load: fraction of the cores that other programs used during the measurement; None if unknown.
     """
 
     median: float
@@ -141,7 +146,7 @@ class Ratio:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the interval excludes equal times."""
+        """Whether the interval excludes a ratio of 1."""
         return not self.low <= 1 <= self.high
 
 
@@ -155,10 +160,13 @@ def compare(
 
 
 def with_interval(a: Samples, b: Samples, load: float | None = None) -> Ratio:
-    """`ratio` with an interval, by the order of the rounds' ratios: no distribution is assumed."""
+    """`ratio` with an interval.  The interval follows from the order of the rounds' ratios, without
+    an assumption about their distribution.
+    """
     ordered = _ratios(a, b)
     count = len(ordered)
-    # `outside` of `count` ratios are below their true median with a probability of at most 2.5%.
+    # The probability that at most `outside` - 1 of `count` ratios are below the true median is at
+    # most 2.5%.
     outside, tail = 0, 0.5**count
     while tail <= 0.025:
         outside += 1
@@ -171,8 +179,8 @@ Clocks: TypeAlias = tuple[float, float, float]
 
 
 def clocks() -> Clocks | None:
-    """Seconds of work on the cores that this process may use, of its own work, and of the time;
-    None if the system does not report them.
+    """Three clocks, in seconds: work of all programs on the cores that this process may use, work
+    of this process, and wall time.  None if the system does not report them.
     """
     try:
         lines = Path("/proc/stat").read_text().splitlines()
@@ -187,7 +195,7 @@ def clocks() -> Clocks | None:
 
 
 def share_of_others(before: Clocks | None, after: Clocks | None) -> float | None:
-    """Fraction of the cores' time that other processes used between two moments."""
+    """Fraction of the cores' time that other processes used between two readings of `clocks`."""
     if before is None or after is None:
         return None
     busy, ours, wall = (b - a for a, b in zip(before, after, strict=True))
@@ -208,7 +216,7 @@ def _turn(run: Callable[[], object], seconds: float, least: int) -> list[float]:
 
 
 def _rest() -> None:
-    """Sleep until no thread of this process computes."""
+    """Sleep until no thread of this process computes, for `LONGEST_REST` at most."""
     end = time.perf_counter() + LONGEST_REST
     while time.perf_counter() < end:
         used = time.process_time()

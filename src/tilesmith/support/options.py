@@ -1,8 +1,8 @@
 """All options of a compilation, as one frozen value.
 
-`Options` is passed explicitly from the public functions down; nothing else reads the environment.
-Fields whose metadata says `affects_code` are part of `key()`, which is in every cache key; the
-others (the dump folder, the number of threads at the start) cannot change the generated code.  The
+The public functions pass `Options` down explicitly; no other module reads the environment.  Fields
+whose metadata says `affects_code` are part of `key()`, which is in every cache key.  The other
+fields (the dump folder, the number of threads at the start) cannot change the generated code.  The
 command line derives its options from these fields.
 
 Environment: `TILESMITH_TARGET`, `TILESMITH_NUM_THREADS` (else `OMP_NUM_THREADS`),
@@ -36,7 +36,9 @@ _ONE_STEP = {
     "f8e4m3fn": 0.125, "f8e4m3fnuz": 0.125, "f8e5m2": 0.25, "f8e5m2fnuz": 0.25, "f8e8m0": 1.0,
     "f6e2m3": 0.125, "f6e3m2": 0.25, "f4e2m1": 0.5,
 }  # fmt: skip
-"""Relative distance of neighbouring numbers of a type: near a tie either may be the result."""
+"""Relative distance of neighbouring numbers of a type.  Near a tie, rounding may yield either
+neighbour.
+"""
 
 BOUNDS: dict[Accuracy, dict[str, float]] = {
     "default": {"f64": 1e-10, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2} | _ONE_STEP,
@@ -47,8 +49,8 @@ relative to the largest magnitude in the reference's result.  Integers and bools
 inside a declared reduction may be added in any order; the bounds allow for that.  An algorithm
 whose error on random data may exceed the bound is not chosen.
 
-"strict" also determines every bit of a kernel's results: they are those of the interpreter for its
-loop nest (docs/accuracy.md).
+"strict" also determines every bit of a kernel's results: they equal the interpreter's results for
+the kernel's loop nest (docs/accuracy.md).
 """
 
 
@@ -68,13 +70,13 @@ def option(
 ) -> Any:
     """A field of a dataclass that is an option.
 
-    default: its value if it is not given.
-    help: its text in the help of the command line.
-    group: its heading there; None: with the verb's own options.
+    default: value of an option that is not given.
+    help: text in the help of the command line.
+    group: heading in that help; None: among the verb's own options.
     affects_code: whether it can change the generated code.
-    cli: whether it is on the command line.
-    flag: its name there if that is not the field's.
-    metavar: text that stands for its value there.
+    cli: whether the option is on the command line.
+    flag: name on the command line, if it differs from the field's name.
+    metavar: placeholder for the value in the help of the command line.
     """
     about = {"help": help, "group": group, "affects_code": affects_code, "cli": cli}
     return field(default=default, metadata={**about, "flag": flag, "metavar": metavar})
@@ -242,18 +244,18 @@ class Options:
 
     @checked(UsageError)
     def with_(self, **changes: Any) -> Options:
-        """The same options with some changes; None leaves a field unchanged."""
+        """A copy of the options with some changes.  None leaves a field unchanged."""
         changes = {k: v for k, v in changes.items() if v is not None}
         return replace(self, **changes) if changes else self
 
     @property
     def is_strict(self) -> bool:
-        """Whether the bits of results are determined."""
+        """Whether the accuracy policy determines every bit of the results."""
         return self.accuracy == "strict"
 
     @property
     def algorithm_bound(self) -> float:
-        """The largest error for f32 that another algorithm, such as Winograd's, may have."""
+        """The largest error for f32 that a substitute algorithm, such as Winograd's, may have."""
         return 0.0 if self.is_strict else self.bound("f32")
 
     def show_logs(self) -> None:
@@ -277,12 +279,14 @@ class Options:
 
 
 def threads_from_environment(environ: Mapping[str, str] | None = None) -> int | None:
-    """`TILESMITH_NUM_THREADS`, else the first of `OMP_NUM_THREADS` (one per nesting level)."""
+    """The number in `TILESMITH_NUM_THREADS`, else the first number in `OMP_NUM_THREADS` (which has
+    one for each nesting level).  None if there is none.
+    """
     env = os.environ if environ is None else environ
     ours = _number(env, "TILESMITH_NUM_THREADS")
     if ours is not None:
         return ours
-    # OpenMP programs set this variable for others, so an invalid value is not the user's error.
+    # The variable is meant for OpenMP programs, so that an invalid value is not an error here.
     first = env.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(first) if first.isdecimal() and int(first) > 0 else None
 
@@ -299,7 +303,7 @@ def cache_dir_from_environment(environ: Mapping[str, str] | None = None) -> Path
 
 
 def watches_pages_from_environment(environ: Mapping[str, str] | None = None) -> bool:
-    """`TILESMITH_WATCH_PAGES`: whether the system may be asked which weights were written."""
+    """`TILESMITH_WATCH_PAGES`: whether the operating system may watch weights for writes."""
     env = os.environ if environ is None else environ
     return _flag(env, "TILESMITH_WATCH_PAGES") is not False
 

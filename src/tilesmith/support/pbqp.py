@@ -1,11 +1,11 @@
 """Partitioned Boolean quadratic problems: one choice per node, a cost for each choice, and a cost
-for each pair of choices of two neighbours.  The sum is minimised.
+for each pair of choices of two neighbours.  The sum of all costs is minimised.
 
 Solved by reduction (Scholz and Eckstein, "Register allocation for irregular architectures", 2002).
 A node with at most two neighbours is eliminated without loss.  So chains, trees, diamonds and all
 graphs that reduce to these are solved exactly.  In a denser remainder, the node with the most
-neighbours takes the choice that is best with each neighbour considered alone.  Of equal choices the
-first is taken.
+neighbours gets a heuristic choice: the best one if each neighbour is considered alone.  Among equal
+choices the first is taken.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 
 class Problem:
-    """Nodes are numbered from 0 in the order in which they are added."""
+    """A problem.  Its nodes are numbered from 0 in the order in which they are added."""
 
     def __init__(self) -> None:
         self._costs: list[np.ndarray] = []
         self._edges: list[dict[int, np.ndarray]] = []
 
     def node(self, costs: Sequence[float]) -> int:
-        """A new node with the cost of each of its choices.  Returns its number."""
+        """Add a node with the cost of each of its choices.  Returns the node's number."""
         self._costs.append(np.array(costs, dtype=np.float64))
         self._edges.append({})
         return len(self._costs) - 1

@@ -1,4 +1,5 @@
-"""Precision as users write it: one type for all products, or a type for each pattern of names.
+"""Precision in the form that users write: one type for all products, or a type for each pattern of
+node names.
 
     bf16
     head/*=f32, *=bf16
@@ -23,7 +24,9 @@ ANY = "*"
 
 
 def precision_text(precision: str | Mapping[str, str]) -> str:
-    """The text of a precision given as text or as types by pattern.  Raises UsageError."""
+    """The text form of a precision, which may be given as text or as a mapping of patterns to
+    types.  Raises UsageError.
+    """
     if isinstance(precision, str):
         pins_of(precision)
         return precision

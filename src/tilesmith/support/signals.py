@@ -17,8 +17,8 @@ def note(number: int, raised: BaseException) -> None:
 def noted() -> signal.Signals | None:
     """The last signal for which a handler raised.
 
-    The exception may not arrive: where a module in C is imported, Python's import machinery or the
-    module itself may turn it into an ImportError.
+    The exception itself may get lost: during the import of a C module, Python's import machinery or
+    the module may turn it into an ImportError.
     """
     return _noted[0][0] if _noted else None
 
@@ -26,9 +26,9 @@ def noted() -> signal.Signals | None:
 def raise_noted() -> None:
     """Raise the handler's exception again, if there was a signal.
 
-    Modules in C may clear an exception while they are being imported, and the work continues.  The
-    signal itself is ignored from then on, so that nothing else would end the program.  Reports of
-    progress call this.
+    C modules may clear an exception while they are being imported; the program then continues.  The
+    signal is ignored after its first arrival, so that nothing else would end the program.  Reports
+    of progress call this function.
     """
     if _noted:
         raise _noted[0][1]
@@ -40,7 +40,9 @@ def forget() -> None:
 
 
 def interrupt_once(number: int, _frame: FrameType | None) -> NoReturn:
-    """Raises KeyboardInterrupt; the signal is ignored afterwards, so that cleaning up ends."""
+    """Raises KeyboardInterrupt.  The signal is ignored afterwards, so that nothing interrupts
+    cleaning up.
+    """
     signal.signal(number, signal.SIG_IGN)
     raised = KeyboardInterrupt()
     note(number, raised)

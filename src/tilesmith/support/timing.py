@@ -6,10 +6,10 @@
             ...
     print(timings.report())
 
-Stages with the same name and parent are added up.  Several threads may time at once.  Each has its
-own stack of open stages, and `under` puts a worker's stages below a stage that another thread
-opened.  Times of concurrent stages are added too, so a parent that waits for workers may show less
-than its children.
+Times of stages with the same name and parent are added up.  Several threads may time at once.  Each
+thread has its own stack of open stages; `under` puts a worker's stages below a stage that another
+thread opened.  Times of concurrent stages are added too, so that a parent that waits for workers
+may show less time than its children.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Row:
 
     path: names, outermost first.
     seconds: time inside, children included.
-    calls: number of times that it was entered.
+    calls: number of times that the stage was entered.
     """
 
     path: tuple[str, ...]
@@ -96,7 +96,7 @@ class Timings:
         with self._lock:
             totals = dict(self._totals)
         for path in totals:
-            # A parent that is named only by `under` also gets a line.
+            # A parent that occurs only in `under` also gets a row.
             for end in range(1, len(path) + 1):
                 siblings = children.setdefault(path[: end - 1], [])
                 if path[:end] not in siblings:
@@ -118,7 +118,7 @@ class Timings:
         return rows
 
     def report(self) -> str:
-        """A plain table: stage (indented), milliseconds, fraction of the whole, entries."""
+        """A plain table: stage (indented), milliseconds, fraction of the total, number of calls."""
         rows = self.rows()
         total = sum(r.seconds for r in rows if r.depth == 0) or 1e-9
         width = max([len("stage"), *(2 * r.depth + len(r.name) for r in rows)])

@@ -1,4 +1,4 @@
-"""Running Python files of users, which register their own things."""
+"""Execution of users' Python files that register things, such as templates."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tilesmith.support.errors import UsageError
 
 
 def run_user_file(path: Path, kind: str, function: str, table: dict[str, Any]) -> list[str]:
-    """Run a file that registers things of a kind ("templates"); returns their names in `table`.
+    """Run a file that registers things of a kind, such as "templates".  Returns the names that it
+    registered in `table`.
 
-    function: the function that the file must call, for messages.
+    function: name of the function by which the file registers things, for messages.
     table: the registered things, by name.
 
-    Raises UsageError if there is no such file, it registers nothing, or it fails; a failing file
-    registers nothing.
+    Raises UsageError if there is no such file, or if it registers nothing or fails.  After a
+    failure, `table` is unchanged.
     """
     if not path.is_file():
         raise UsageError(f"there is no file of {kind} {str(path)!r}")
@@ -28,7 +29,7 @@ def run_user_file(path: Path, kind: str, function: str, table: dict[str, Any]) -
     spec = spec_from_loader(name, SourceFileLoader(name, str(path)))
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    sys.modules[name] = module  # its dataclasses look up their module there
+    sys.modules[name] = module  # dataclasses in the file look up their module there
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as e:

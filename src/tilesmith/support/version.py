@@ -1,3 +1,3 @@
-"""The version of this package, for rooms below the public surface."""
+"""The version of this package, for modules that must not import the package itself."""
 
 VERSION = "0.1.0"

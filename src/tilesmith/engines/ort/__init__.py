@@ -1,1 +1,3 @@
-"""ONNX Runtime: libraries of custom operators, and models whose parts run as such."""
+"""ONNX Runtime: libraries of custom operators, and models with parts that run as custom
+operators.
+"""

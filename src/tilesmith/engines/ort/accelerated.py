@@ -1,5 +1,5 @@
-"""`accelerate`: an ONNX Runtime model in which our operators compute the parts that they speed
-up.
+"""`accelerate`: replaces parts of a model for ONNX Runtime by compiled operators where that is
+faster.
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ from .library import export_custom_ops
 from .parts import DOMAIN, Part, Source, operator
 
 GAIN = 0.98
-"""Upper bound on the model's relative time for which a part is replaced; less gain is noise."""
+"""Upper bound on the model's time with a replaced part, relative to the time before; a smaller gain
+may be noise.
+"""
 LEAST_NODES = 2
-"""A part of fewer nodes is not divided further: each operator costs a call."""
+"""Fewest nodes of a half when a part is divided: each operator costs a call."""
 ROUNDS, FINAL_ROUNDS = 7, 15
-"""Turns of each of two models to judge a part, and to judge the result."""
+"""Measured rounds for the decision about a part, and for the final comparison."""
 TURN_SECONDS = 0.05
 NO_SPINNING = "session.intra_op.allow_spinning", "0"
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerated:
-    """A model some of whose parts are operators of a library.
+    """A model in which operators of a library compute some parts.
 
     model: the ONNX file.
-    library: the library of operators; None if no part became faster, and the model is unchanged.
+    library: the library of operators; None if the model is unchanged, since no part became faster.
     parts: the names of the replaced nodes, for each part.
-    before, after: seconds of a run without and with the operators: medians, measured alternately.
+    before, after: median seconds of a run without and with the operators, measured alternately.
     """
 
     model: Path
@@ -82,18 +84,20 @@ def accelerate(
     seconds: float = 120.0,
     options: Options | None = None,
 ) -> Accelerated:
-    """Replace the parts of a model that run faster here by operators of ONNX Runtime.
+    """Replace parts of a model by compiled operators for ONNX Runtime if that makes the model
+    faster on this machine.
 
     model: a path to an ONNX file, its bytes, or an `onnx.ModelProto`.
     folder: is created, and receives `model.onnx` and `operators.so`.
     inputs: by name, the arrays for measuring (default: random ones).  Symbolic dimensions of the
         model stay symbolic; without inputs they count as 1.
     threads: threads of a session and of its operators (default: as `compile`).
-    seconds: time after which no further part is tried.
+    seconds: time limit; after it no further part is tried.
 
     Long parts are tried first; a part that does not make the model faster is divided in two, and
     each half is tried.  ONNX Runtime's workers do not spin during measurements.  Needs the package
-    `onnxruntime`.  Raises UsageError without it, and ModelError for models that it can't run.
+    `onnxruntime`.  Raises UsageError if the package is missing, ModelError for models that ONNX
+    Runtime can't run.
     """
     source = _read(model)
     request = Request.of(model, options, threads=threads)
@@ -193,7 +197,7 @@ class _Search:
     def compared(
         self, parts: tuple[Part, ...], rounds: int, others: tuple[Part, ...] = ()
     ) -> tuple[float, float]:
-        """Median seconds of a run, first with `others` replaced and then with `parts` replaced."""
+        """Median seconds of a run with the parts `others` replaced, and with `parts` replaced."""
         feed, sessions = self._feed, (self._sessions[others], self._sessions[parts])
         calls = {n: lambda s=s: s.run(None, feed) for n, s in zip("ab", sessions, strict=True)}
         taken = interleave(calls, rounds=rounds, turn_seconds=TURN_SECONDS)
@@ -222,8 +226,8 @@ class _Search:
 
 
 def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every intermediate value as an output, since sessions report only types of
-    outputs.
+    """The model with every intermediate value as an output.  Sessions report types only of inputs
+    and outputs.
     """
     made = onnx.ModelProto()
     made.CopyFrom(model)
@@ -236,14 +240,16 @@ def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 _ELEMENTS = {name.lower(): code for name, code in onnx.TensorProto.DataType.items()}
-"""ONNX Runtime's names of element types: those of ONNX in small letters."""
+"""By ONNX Runtime's name of an element type (ONNX's name in small letters), ONNX's number of the
+type.
+"""
 
 
 def _types(session: Any, feed: Mapping[str, np.ndarray]) -> dict[str, onnx.TypeProto]:
     """The types of a session's inputs and outputs that are tensors.
 
-    An extent that the session does not know is symbolic.  The session reports an unknown shape as a
-    scalar's, so a run determines the rank.
+    An extent that the session does not know is symbolic.  For an unknown shape the session reports
+    (), as for a scalar.  So the rank is taken from the arrays of a run.
     """
     try:
         arrays = [*(feed[v.name] for v in session.get_inputs()), *session.run(None, feed)]
@@ -267,7 +273,7 @@ def _element_of(value: Any) -> int | None:
 
 
 def _random(inputs: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Normal floats, integers 0 and 1; symbolic extents are 1."""
+    """Random arrays for inputs: normal floats, and integers 0 and 1.  Symbolic extents are 1."""
     rng = np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {}
     for value in inputs:

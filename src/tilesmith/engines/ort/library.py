@@ -40,19 +40,18 @@ def export_custom_ops(
 ) -> Path:
     """Write a library of operators for ONNX Runtime 1.17 or later.
 
-    `SessionOptions.register_custom_ops_library(path)` registers them; a model calls one by a node
-    of this `domain` whose inputs and outputs are those of the operator, in order and in type.
+    `SessionOptions.register_custom_ops_library(path)` registers them.  A node of this `domain`
+    calls an operator; the node's inputs and outputs have the operator's order and types.
 
     ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
         arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
     path: path of the shared library, such as "ops.so"; a file of this name is replaced, its folder
         is created.
-    targets: levels of one kind of processor, the best first, as for `export`; executables have
-        their own.
+    targets: levels of one kind of processor, the best first, as for `export`.  Executables keep the
+        target of their compilation.
     threads: threads of an operator (default: as `compile`).
-    pool: the owner of these threads: the "session", or the library ("own").  The latter is faster
-        where a session's threads do not spin (`session.intra_op.allow_spinning` is "0"), and slower
-        where they do.
+    pool: the owner of these threads: the "session", or the library ("own").  "own" is faster if the
+        session's threads do not spin (`session.intra_op.allow_spinning` is "0"), else slower.
 
     Returns the path.  Weights are inside the library.  Raises the errors of `compile`, and
     UsageError for models that can't be operators and if there is no C compiler.

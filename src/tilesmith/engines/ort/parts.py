@@ -37,7 +37,8 @@ class Part:
 class Source:
     """A model, with the values that its parts read and write.
 
-    types: the types of its values, by name; values without one can't cross the border of a part.
+    types: by name, the types of values.  A value without a type can't be an input or output of a
+        part.
     """
 
     def __init__(self, model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto]) -> None:
@@ -54,7 +55,7 @@ class Source:
                 self._last[name] = max(self._last.get(name, 0), i)
 
     def runs(self) -> list[Part]:
-        """The longest parts of nodes whose operators have importers, the longest first."""
+        """The maximal runs of nodes whose operators all have importers, the longest run first."""
         opsets = opsets_of(self.model)
         functions = {(f.domain, f.name) for f in self.model.functions}
         parts_found, begin = [], 0
@@ -69,7 +70,9 @@ class Source:
         return sorted(parts_found, key=len, reverse=True)
 
     def borders(self, part: Part) -> tuple[list[str], list[str]]:
-        """The values that a part reads from outside, and its own values that other nodes read."""
+        """The inputs and outputs of a part: values from outside that the part reads, and values of
+        the part that later nodes or the model's outputs read.
+        """
         made: dict[str, None] = {}
         read: dict[str, None] = {}
         for i in range(part.begin, part.end):
@@ -104,7 +107,7 @@ class Source:
         return helper.make_value_info(name, self._types[name])
 
     def with_parts(self, parts: Iterable[Part]) -> onnx.ModelProto:
-        """The model, where one node replaces each part.  The parts do not overlap."""
+        """The model with each part replaced by one node.  The parts must not overlap."""
         nodes, next_node = [], 0
         for part in sorted(parts, key=lambda p: p.begin):
             nodes += self._nodes[next_node : part.begin]

@@ -1,7 +1,7 @@
 """Calls of native code on tensors of PyTorch, without copies: the code receives addresses.
 
-Dynamo's guards ensure that ranks of inputs are as traced.  Types and strides are checked, since
-Dynamo itself converts numbers to tensors.
+Dynamo's guards ensure the ranks of inputs.  Types and strides are checked here, since Dynamo itself
+converts numbers to tensors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from .fakes import torch_type
 
 _address = torch.Tensor.data_ptr
 _empty: Callable[..., torch.Tensor] = attrgetter("_dynamo.guards._empty_strided_cpu")(torch._C)
-"""An allocation in a third of the time of `torch.empty`; PyTorch's stubs don't declare it."""
+"""A function that allocates a tensor in a third of the time of `torch.empty`; PyTorch's stubs don't
+declare it.
+"""
 _is_row_major = torch.Tensor.is_contiguous
 
 
@@ -32,12 +34,12 @@ def has_memory(x: torch.Tensor) -> bool:
 
 
 class Native:
-    """Native code as a function of a graph's inputs."""
+    """Native code as a function of the inputs of an FX graph."""
 
     def __init__(
         self, exe: HostRunner, read: Read, names: Sequence[str], outputs: Sequence[Node]
     ) -> None:
-        """exe: the code of `read.graph`.
+        """exe: the compiled code of `read.graph`.
 
         names: names of the inputs of the FX graph, in order.
         outputs: the nodes whose tensors the code computes.
@@ -59,12 +61,14 @@ class Native:
         self._scalars = [i for i, s in enumerate(exe.program.inputs) if not s.shape]
         changed = self._scalars or self._orders or self._returned
         self.is_plain = self._by_address and not self._is_open and not changed
-        """Whether addresses suffice: inputs and results are row-major, with constant sizes."""
+        """Whether the code needs only addresses of inputs and results: all are row-major, with
+        constant sizes.
+        """
         self._types = [torch_type(s.dtype) for s in exe.program.inputs]
 
     def are_fit(self, tensors: Sequence[Any]) -> bool:
-        """Whether tensors for the code's inputs have its element types and store their values
-        directly. Python numbers are accepted.
+        """Whether tensors for the code's inputs have the expected element types and real memory
+        without a pending negation.  Python numbers are accepted.
         """
         for t, dtype in zip(tensors, self._types, strict=True):
             if isinstance(t, torch.Tensor) and (
@@ -109,7 +113,9 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def _allocator(spec: Any) -> Callable[..., Any]:
-    """A function that makes a row-major tensor for a result, of a given shape if symbolic."""
+    """A function that makes a row-major tensor for a result.  It takes the shape if that is
+    symbolic.
+    """
     dtype = torch_type(spec.dtype)
     if not spec.is_static:
         return lambda shape: torch.empty(shape, dtype=dtype)

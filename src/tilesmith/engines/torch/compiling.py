@@ -1,8 +1,8 @@
 """The backend of `torch.compile`, which the entry point "tilesmith" names.
 
-Dynamo passes graphs of a model's Python code; AOTAutograd turns them into graphs of ATen operators
-that modify nothing, one for inference, or one forward and one backward.  Each is compiled at its
-first call (`pieces.Piece`): only then do parameters have contents.
+Dynamo passes graphs of a model's Python code.  AOTAutograd turns each into graphs of ATen operators
+without side effects: one for inference, or one forward and one backward.  Each of these is compiled
+at its first call (`pieces.Piece`), since parameters have no contents before.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def backend(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Compiles a graph of Dynamo: `torch.compile(model, backend="tilesmith", options={...})`.
+    """Compile a graph of Dynamo, for `torch.compile(model, backend="tilesmith", options={...})`.
 
-    graph: functions of PyTorch, as Dynamo traced them.
-    example_inputs: its inputs, as fake tensors and sizes.
-    options: fields of `tilesmith.Options`.  `fallback="error"` refuses operators that would be left
-        to PyTorch.  With `freeze=True`, PyTorch counts all writes to weights (`weight._version`),
-        so that a call without gradients need not compare their contents.
+    graph: calls of PyTorch's functions, as Dynamo traced them.
+    example_inputs: the graph's inputs, as fake tensors and sizes.
+    options: fields of `tilesmith.Options`.  `fallback="error"` refuses operators that PyTorch would
+        have to run.  `freeze=True` asserts that PyTorch counts all writes to weights
+        (`weight._version`).  Calls without gradients then don't compare the weights' contents.
     mode: one of PyTorch's; only "default" is accepted.
 
     Raises UsageError for other options and modes.
@@ -70,8 +70,7 @@ def backend(
         decompositions=_decompositions(),
     )
     as_loops(graph)
-    # Attention with a custom gradient is a kernel of PyTorch; this form consists of matrix
-    # products.
+    # PyTorch's fused attention has a gradient of its own; this form consists of matrix products.
     plain = sdpa_kernel(SDPBackend.MATH) if torch.is_grad_enabled() else nullcontext()
     with plain:
         compiled = compiler(graph, example_inputs)
@@ -80,7 +79,7 @@ def backend(
 
 @cache
 def _decompositions() -> dict[Any, Any]:
-    """The decompositions of operators to core ATen, except of operators that have an importer."""
+    """The decompositions to core ATen of the operators that have no importer."""
     return {
         operator: function
         for operator, function in core_aten_decompositions().items()
@@ -98,7 +97,7 @@ def _compiled(
 ) -> Callable[[list[Any]], Any]:
     """The function of a graph of ATen operators, for AOTAutograd.
 
-    written: receives the inputs that the graph's function writes.
+    written: the set to which the numbers of written inputs are added.
     """
     if written is not None:
         written |= _written()
@@ -106,7 +105,7 @@ def _compiled(
 
     def boxed(args: list[Any]) -> Any:
         results = piece.call(args)
-        args.clear()  # a boxed call owns its arguments
+        args.clear()  # a boxed call owns its arguments: free them
         return results
 
     boxed._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd recognises one
@@ -114,8 +113,8 @@ def _compiled(
 
 
 def _weights() -> tuple[int, ...]:
-    """The inputs of the graph being compiled that are the same tensors in most calls: parameters
-    and buffers that it doesn't write.
+    """Numbers of the inputs that are weights of the graph being compiled: parameters and buffers
+    that the graph doesn't write.  They are the same tensors in most calls.
     """
     metadata, written = _metadata(), _written()
     if metadata is None:
@@ -124,7 +123,7 @@ def _weights() -> tuple[int, ...]:
 
 
 def _written() -> set[int]:
-    """The inputs that are written after the graph being compiled was computed."""
+    """Numbers of the inputs that PyTorch writes after a run of the graph being compiled."""
     metadata = _metadata()
     return set() if metadata is None else set(metadata.mutated_inp_runtime_indices)
 

@@ -19,7 +19,7 @@ from tilesmith.support.errors import TilesmithError
 
 
 def fake_of(cls: type[Op], definition: Definition) -> Callable[..., Any]:
-    """A function that makes tensors without contents, with the types of the operator's results."""
+    """A function that makes fake tensors with the types and shapes of the operator's results."""
 
     def fake(*args: Any, **kwargs: Any) -> Any:
         tensors, attributes = definition.arguments(args, kwargs)
@@ -38,7 +38,7 @@ def torch_type(dtype: DType) -> torch.dtype:
 
 
 def _results(op: Op, tensors: list[torch.Tensor]) -> tuple[tuple[TensorType, ...], _Sizes]:
-    """The types of the results, and the values of their symbols."""
+    """The types of the results, and the sizes that their symbols stand for."""
     for sizes in (_Sizes(), _Equal()):
         try:
             return infer(op, sizes.types(tensors)), sizes
@@ -50,7 +50,7 @@ def _results(op: Op, tensors: list[torch.Tensor]) -> tuple[tuple[TensorType, ...
 
 
 class _Sizes:
-    """Symbolic sizes as symbols."""
+    """Conversion of PyTorch's symbolic sizes to symbols, and back."""
 
     def __init__(self) -> None:
         self._symbols: dict[Any, Var] = {}
@@ -65,7 +65,7 @@ class _Sizes:
         return size if isinstance(size, int) else self._symbol(size.node.expr, size)
 
     def size(self, dim: Dim) -> Any:
-        """A size of the results in PyTorch's form."""
+        """A size of a result in PyTorch's form."""
         return value_of(dim, self._sizes)
 
     def _symbol(self, key: Any, size: Any) -> Var:
@@ -76,8 +76,8 @@ class _Sizes:
 
 
 class _Equal(_Sizes):
-    """Sizes that get one symbol if they are equal in the example; PyTorch is told that they are
-    equal.
+    """A conversion in which sizes that are equal in the example share a symbol.  PyTorch adds a
+    guard that they are equal.
     """
 
     def dim(self, size: Any) -> Dim:
@@ -89,7 +89,9 @@ class _Equal(_Sizes):
 
 
 class _Numbers(_Sizes):
-    """Sizes that become numbers; PyTorch is told that other sizes need another graph."""
+    """A conversion of sizes to numbers.  PyTorch adds a guard, so that other sizes get another
+    graph.
+    """
 
     def dim(self, size: Any) -> Dim:
         return int(size)

@@ -1,11 +1,10 @@
-"""The test whether weights still have their contents, by one call of native code for all of
-them.
+"""The test whether weights still have the same contents: one call of native code for all weights.
 
 PyTorch's counter does not count all writes: fused optimizers, statistics of batch norm and writes
 through `weight.data` or NumPy leave it unchanged, and memory may be reused.  So contents are
 compared by a digest, for which each call reads all weights.  After some calls without changes, the
-operating system is asked instead which pages were written, if it can tell.  With `freeze=True` the
-user asserts that all writes are counted; then addresses and counters suffice.
+operating system reports written pages instead, if it supports that.  With `freeze=True` the user
+asserts that all writes are counted; then addresses and counters suffice.
 
 Native code calls PyTorch's own functions: `aoti_torch_get_data_ptr` of its C interface, and the
 function of `aten::_version`, which has a C++ name.  Both take a tensor's handle, which is stored in
@@ -30,15 +29,18 @@ _VERSION = "_ZN2at6native8_versionERKNS_6TensorE"
 """`int64_t at::native::_version(const at::Tensor&)`."""
 
 _PATIENCE = 4
-"""Calls that found weights unchanged before the system watches their pages: each page that is
-watched and then written costs a fault of 0.7 us, and starting to watch costs as much as a digest.
+"""Number of calls with unchanged weights after which the system watches the weights' pages.
+Watching costs a fault of 0.7 us for each watched page that is written, and the time of a digest at
+its start.
 """
 
 _address = torch.Tensor.data_ptr
 
 
 class _Interface(NamedTuple):
-    """PyTorch's functions by their addresses, and the bytes before the handle in a tensor."""
+    """Addresses of PyTorch's functions, and the offset in bytes of the handle in a tensor's
+    object.
+    """
 
     address_of: int
     version_of: int
@@ -47,12 +49,12 @@ class _Interface(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state of weights, for comparing their contents.
+    """The state of weights at some time, for the comparison of their contents.
 
-    addresses: addresses of their memory.
-    versions: their counters of writes; 0 for weights of inference mode, which have none.
+    addresses: addresses of the weights' memory.
+    versions: PyTorch's counters of writes; 0 for weights of inference mode, which have none.
     strides: strides in elements.
-    contents: digests, None for each weight whose counter suffices.
+    contents: digests; None for a weight whose counter of writes suffices.
     """
 
     addresses: tuple[int, ...]
@@ -79,8 +81,8 @@ class State:
 def state(weights: Sequence[torch.Tensor], freeze: bool) -> State:
     """The state of the weights now.
 
-    freeze: whether counters suffice.  PyTorch counts no writes to tensors of inference mode, so
-        their contents are compared nevertheless.
+    freeze: whether counters of writes suffice.  PyTorch counts no writes to tensors of inference
+        mode, so digests of these are needed in any case.
     """
     return State(
         tuple(map(_address, weights)),
@@ -94,7 +96,7 @@ def state(weights: Sequence[torch.Tensor], freeze: bool) -> State:
 
 
 def span(x: torch.Tensor) -> int:
-    """The bytes from the first element of a tensor to its last."""
+    """Number of bytes from a tensor's first element to the end of its last."""
     if not x.numel():
         return 0
     last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
@@ -109,7 +111,7 @@ def unchanged(
 
     It may return False for other objects with the same contents.
 
-    threads: number of threads that share the reading.
+    threads: number of threads that compute digests.
     """
     interface = _interface()
     if interface is None:
@@ -137,7 +139,7 @@ def unchanged(
 def _interface() -> _Interface | None:
     """The functions and offsets for native code; None if this PyTorch fails a check."""
     try:
-        # Finds symbols of the library and of its dependencies.
+        # The handle also finds symbols of the library's dependencies.
         library = ctypes.CDLL(torch._C.__file__)
         address_of, version_of = library.aoti_torch_get_data_ptr, library[_VERSION]
     except (OSError, AttributeError):

@@ -1,7 +1,8 @@
 """Kernels of registered operators for calls in eager mode, compiled on demand.
 
-The first call is compiled for its sizes.  If a later call has others, the sizes that differ become
-symbolic, and one program serves all calls; sizes that differ in the same way share a symbol.
+The first call is compiled for its sizes.  If a later call has other sizes, the sizes that differ
+become symbolic in a second program, which serves all such calls.  Sizes with the same two values in
+both calls share a symbol.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from .fakes import torch_type
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 _KEPT = 4096
-"""Calls of different types and sizes that are cached."""
+"""Upper bound on the cached calls, one for each combination of types and sizes."""
 
 _address = torch.Tensor.data_ptr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
-    """A call with inputs of given types and shapes.
+    """A call with inputs of fixed types and shapes.
 
     exe: the program.
-    sizes: sizes of the run.
+    sizes: the sizes of the run; None if the program has no symbols.
     shapes: shapes of the results.
     dtypes: element types of the results.
     """
@@ -90,13 +91,13 @@ class Kernels:
         exe = self._families[key].program(tuple(tuple(t.shape) for t in tensors))
         sizes = exe.sizes_of(tensors)
         shapes = [s.static_shape for s in exe.program.outputs] if sizes is None else sizes.outputs
-        # All are known, since no extent depends on data.
+        # All shapes are known, since no extent depends on data.
         known = [s for s in shapes if s is not None]
         return _Call(exe, sizes, known, [torch_type(s.dtype) for s in exe.program.outputs])
 
 
 class _Family:
-    """The programs of an operator for inputs of given types and ranks."""
+    """The programs of an operator for inputs of fixed types and ranks."""
 
     def __init__(self, op: Op, dtypes: Sequence[Any], options: Options) -> None:
         self._op, self._dtypes, self._options = op, dtypes, options
@@ -129,7 +130,9 @@ class _Family:
 
 
 def _key(attributes: dict[str, Any]) -> str:
-    """A key that is equal for the same numbers: 0.0 and -0.0 differ, NaN equals itself."""
+    """A key for attributes.  It is equal for identical numbers: 0.0 and -0.0 differ, NaN equals
+    itself.
+    """
     return repr([*attributes.values()])
 
 
@@ -138,8 +141,8 @@ def _empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def _opened(seen: Shapes, shapes: Shapes) -> list[tuple[Dim, ...]]:
-    """Shapes with a symbol for each size that differs between two calls.  Sizes with the same two
-    values share a symbol.  Sizes of 0 and 1 stay numbers.
+    """The shapes of a call with a symbol for each size that differs from the earlier call `seen`.
+    Sizes with the same two values in both calls share a symbol.  Sizes of 0 and 1 stay numbers.
     """
     symbols: dict[tuple[int, int], Dim] = {}
 

@@ -31,10 +31,10 @@ _SCHEMA: dict[Any, str] = {
     int: "int", float: "float", bool: "bool", str: "str", tuple[int, ...]: "int[]",
     tuple[float, ...]: "float[]",
 }  # fmt: skip
-"""PyTorch's names for types of parameters."""
+"""By Python annotation, PyTorch's name of a parameter type."""
 
 _LIBRARIES: dict[str, torch.library.Library] = {}
-"""The library that registered an operator, by its name."""
+"""By operator name, the library that registered the operator."""
 
 
 @checked(UsageError)
@@ -47,7 +47,7 @@ def register(
     gradient: Callable[..., Any] | None = None,
     options: Options | None = None,
 ) -> Any:
-    """Makes a tensor expression or a schedule an operator of PyTorch; also a decorator.
+    """Make an operator of PyTorch from a tensor expression or a schedule.  Also a decorator.
 
         @ts.torch.register("mylib::snake")
         def snake(x, alpha: float = 1.0):
@@ -56,17 +56,17 @@ def register(
         snake(torch.ones(4), 2.0)  # also torch.ops.mylib.snake
 
     name: "namespace::name".  An operator that was registered under it before is replaced.
-    definition: a function.  It gets a placeholder for each parameter without annotation, or
-        annotated `te.Tensor`; and numbers, for parameters annotated int, float, bool, str,
-        tuple[int, ...] or tuple[float, ...].  It returns a tensor or a tuple of tensors, which
-        rules schedule; or a schedule and its arguments, `(s, [x, y])`, whose results are the
-        arguments that are not placeholders.  Extents of placeholders are symbolic if the caller's
-        are.  Alternatively a finished schedule, of tensors whose sizes are numbers.
+    definition: a function.  A parameter without annotation, or annotated `te.Tensor`, gets a
+        placeholder; its extents are symbolic if the caller's are.  A parameter annotated int,
+        float, bool, str, tuple[int, ...] or tuple[float, ...] gets the value.  The function returns
+        a tensor or a tuple of tensors, for which rules choose the schedule; or a schedule and its
+        arguments, `(s, [x, y])`, of which all but the placeholders are results.  Instead of a
+        function, a finished schedule of tensors whose sizes are numbers.
     args: arguments of a finished schedule: placeholders, which are the parameters, and results.
-    results: number of tensors that it returns.
-    gradient: gets the gradient of each result, then the arguments of the call, and returns the
-        gradient for each tensor among these, None for one without.  It uses functions of PyTorch,
-        or is another registered operator.
+    results: number of tensors that the operator returns.
+    gradient: a function of the gradients of the results, then the arguments of the call.  It
+        returns a gradient, or None, for each tensor among the arguments.  It uses functions of
+        PyTorch, or is another registered operator.
     options: options of the code for calls in eager mode, with the defaults of `ts.compile`.
 
     Returns the operator, as in `torch.ops`.  Raises UsageError.
@@ -145,7 +145,9 @@ def _parameter(name: str, p: inspect.Parameter, type_: Any) -> Parameter:
 
 
 def _finished(name: str, schedule: Schedule, args: Sequence[Tensor] | None) -> Definition:
-    """The definition of one schedule, for tensors of its own types."""
+    """The definition of an operator by a finished schedule, for tensors of the schedule's own
+    types.
+    """
     if args is None:
         raise UsageError(
             f"register: {name}: a schedule needs its arguments: register(name, s, [x, y])"

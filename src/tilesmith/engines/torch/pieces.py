@@ -35,7 +35,7 @@ from .weights import Weights
 
 
 class FallbackWarning(UserWarning):
-    """Operators of a compiled model are left to PyTorch."""
+    """The warning that PyTorch runs some operators of a compiled model."""
 
 
 class Piece:
@@ -61,7 +61,7 @@ class Piece:
         self._results = Results(module)
         self._problems: Mapping[str, Problem] = {}
         self._call: Callable[..., Any] | None = None
-        # The graph also computes with sizes of weights that Dynamo left symbolic.
+        # Weights with symbolic sizes stay inputs: the graph also computes with these sizes.
         fixed = [i for i in weights if not _is_open(inputs[i].meta.get("val"))]
         self._weights = Weights(fixed, self._compiled, freeze)
         self._quick: Call | None = None
@@ -77,12 +77,12 @@ class Piece:
             return results
         if self._call is None:
             if not all(has_memory(a) or a.is_meta for a in args if isinstance(a, torch.Tensor)):
-                return self._module(*args)  # nothing to compile: PyTorch only infers types
+                return self._module(*args)  # tensors without memory: PyTorch only infers types
             self._call = self._first(args)
         return self._call(*args)
 
     def _first(self, args: Sequence[Any]) -> Callable[..., Any]:
-        """The function that computes the piece."""
+        """The function of all later calls, chosen at the first call."""
         if not self._results.native:
             return self._module.forward
         try:
@@ -95,24 +95,26 @@ class Piece:
 
     def _run(self, *args: Any) -> Any:
         packed = self._weights.packed(args)
-        if packed is None:  # the part needs a constant that is not constant any more
+        if packed is None:  # the code needs a constant that has become an input
             self._quick, self._call = None, self._divided()
             return self._call(*args)
         if packed.quick is None:
             packed.quick = quick_call(packed, self._results)
         self._quick = packed.quick  # later calls with the same weights take the quick path
         if not packed.native.are_fit([args[i] for i in packed.native.inputs]):
-            return self._module(*args)  # the types differ from those that Dynamo traced
+            return self._module(*args)  # types differ from those that Dynamo traced
         return self._results.finished(args, packed.native(args))
 
     def _compiled(self, args: Sequence[Any], constant: Sequence[int]) -> Native | None:
-        """Native code with constants for the inputs `constant`; None if there are problems."""
+        """Native code in which the inputs with the numbers `constant` are constants; None if some
+        calls of the graph can't be imported.
+        """
         names = self._names
         held = {names[i]: args[i].detach() for i in constant}
         reading = read(self._module, held, self._results.native)
         self._problems = reading.problems
         for problem in reading.problems.values():
-            if problem.site.operator in PLACED:  # a part has other memory than the whole graph
+            if problem.site.operator in PLACED:  # memory has another layout in a part of a graph
                 raise UnsupportedError(str(report([*reading.problems.values()])))
         if reading.problems:
             return None
@@ -121,7 +123,9 @@ class Piece:
         return Native(exe, reading, names, self._results.native)
 
     def _divided(self) -> Callable[..., Any]:
-        """Pieces of the graph between the calls that remain PyTorch's."""
+        """A function of the graph in which PyTorch runs the calls without an importer, and pieces
+        the rest.
+        """
         problems = self._problems
         drawn = [p for p in problems.values() if p.message == RANDOM]
         others = [p for p in problems.values() if p.message != RANDOM]
@@ -157,7 +161,7 @@ def _warn(what: str) -> None:
 
 @cache
 def _say_random(operators: tuple[str, ...]) -> None:
-    """Log random operators; the same operators only once in a process."""
+    """Warn once per process that PyTorch runs these random operators."""
     warnings.warn(
         f"{', '.join(operators)}: random numbers are drawn by PyTorch, so that its seeds mean what "
         "they mean in eager mode",
@@ -182,8 +186,8 @@ def _divided(
     weights: Weights,
     options: Options,
 ) -> Callable[..., Any]:
-    """The function of a graph.  PyTorch makes the calls that have problems, and pieces compute the
-    others.
+    """The function of a graph.  PyTorch runs the calls in `problems`; pieces compute all other
+    calls.
     """
     graph = module.graph
     left = set(problems)

@@ -1,8 +1,9 @@
 """The common call of a piece with little overhead: the same weights, constant sizes, row-major
 tensors.
 
-A call through several objects costs more than a small model.  This one does only the necessary: it
-tests whether weights have changed, allocates the results, and passes addresses to native code.
+A call through several objects costs more than a small model's kernels.  The quick call does only
+three things: it tests whether weights have changed, allocates the results, and passes addresses to
+native code.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from .results import Results
 from .weights import Packed
 
 Call: TypeAlias = Callable[[Sequence[Any]], Any]
-"""Maps the inputs of a piece to its results; None if they must be computed in the general way."""
+"""A function from the inputs of a piece to its results.  It returns None if the slower, general
+call is needed.
+"""
 
 _address = torch.Tensor.data_ptr
 _is_row_major = torch.Tensor.is_contiguous
 
 
 def quick_call(packed: Packed, results: Results) -> Call:
-    """A call with the weights of `packed`.  It always returns None if the code needs more than
-    addresses of tensors as they are, or if Python computes a part of the results.
+    """The quick call for the weights of `packed`.  It always returns None if the code needs more
+    than addresses (`Native.is_plain`), or if Python computes a part of the results.
     """
     native, order = packed.native, results.computed_only
     if order is None or not native.is_plain:

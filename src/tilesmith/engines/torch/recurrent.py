@@ -1,13 +1,13 @@
 """nn.LSTM, nn.GRU and nn.RNN through `torch.compile`.
 
 Dynamo breaks graphs at recurrent modules unless its option `allow_rnn` is true while it traces.  A
-backend is called after tracing, and the option applies to the whole process.  So the place where
-Dynamo reads it is wrapped: the option is true there while this backend's graphs are traced, and
-unchanged for all other graphs (`trace_recurrent_modules`).
+backend is called after tracing, and the option applies to the whole process.  So the function in
+which Dynamo reads the option is wrapped: the option is true while this backend's graphs are traced,
+and unchanged for all other graphs (`trace_recurrent_modules`).
 
-PyTorch decomposes recurrent functions into their steps, or into kernels of its own.  `as_loops`
-keeps the steps of one direction of a layer as one operator, "tilesmith::recurrence", from which the
-importer makes a loop (`frontend.aten.recurrent`).
+PyTorch decomposes recurrent functions into their steps, or into kernels of its own.  Instead,
+`as_loops` makes one operator, "tilesmith::recurrence", of all steps of one direction of a layer.
+The importer makes a loop of it (`frontend.aten.recurrent`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OVERLOADS = {kind: getattr(torch.ops.aten, kind).input for kind in _KINDS.value
 
 @cache
 def trace_recurrent_modules(backend: Callable[..., Any]) -> None:
-    """Lets Dynamo trace recurrent modules for `backend`."""
+    """Make Dynamo trace recurrent modules for `backend`."""
     wrapped = VariableBuilder.wrap_module
 
     @wraps(wrapped)
@@ -62,8 +62,9 @@ def trace_recurrent_modules(backend: Callable[..., Any]) -> None:
 def _keep_steps_open(
     overload: OpOverload, key: DispatchKey, kind: str, backend: Callable[..., Any]
 ) -> None:
-    """Make Dynamo infer the shapes of a recurrent function's results by `_called` for `backend`.
-    PyTorch's own function for fake tensors repeats the step, which fixes the number of steps.
+    """Make Dynamo infer the result shapes of a recurrent function with `_called`, for `backend`.
+    PyTorch's own function for fake tensors unrolls the steps, so that their number becomes
+    constant.
     """
     whole = overload.py_kernels[key]
 
@@ -78,7 +79,7 @@ def _keep_steps_open(
 
 
 def _compiles_for(backend: Callable[..., Any]) -> bool:
-    """Whether Dynamo traces in this thread, and for `backend`."""
+    """Whether Dynamo is tracing in this thread for `backend`."""
     trace = getattr(tls, "current_tx", None)
     compiler = None if trace is None else trace.output.compiler_fn
     while compiler is not None and compiler is not backend:
@@ -92,7 +93,7 @@ def _compiles_for(backend: Callable[..., Any]) -> bool:
 
 
 def as_loops(graph: torch.fx.GraphModule) -> None:
-    """Replaces the recurrent layers of a graph of Dynamo by calls of "tilesmith::recurrence"."""
+    """Replace the recurrent layers of a Dynamo graph by calls of "tilesmith::recurrence"."""
     for n in graph.graph.nodes:
         kind = _KINDS.get(n.target) if n.op == "call_function" else None
         if kind is not None and not _is_packed(n) and _is_on_cpu(n):
@@ -101,7 +102,9 @@ def as_loops(graph: torch.fx.GraphModule) -> None:
 
 
 def _is_packed(node: torch.fx.Node) -> bool:
-    """Whether a call is the one for packed sequences: (data, batch_sizes, state, weights, ...)."""
+    """Whether a call is of the overload for packed sequences: (data, batch_sizes, state, weights,
+    ...).
+    """
     return len(node.args) > 3 and isinstance(node.args[3], (tuple, list))
 
 
@@ -123,13 +126,15 @@ def _called(
     bidirectional: bool,
     batch_first: bool,
 ) -> Any:
-    """The results of `whole`, one of PyTorch's recurrent functions, for these arguments."""
+    """The results of PyTorch's recurrent function `whole`, if possible by
+    "tilesmith::recurrence".
+    """
     states = list(state) if kind == "lstm" else [state]
     per = len(params) // (num_layers * (2 if bidirectional else 1))
     is_projected = per in (3, 5)
     is_cast = torch.is_autocast_enabled("cpu")
-    # On CPUs autocast casts the arguments of LSTM and RNN, and leaves GRU to the operators of which
-    # it consists.
+    # On CPUs autocast casts the arguments of LSTM and RNN.  For GRU it casts those of the operators
+    # inside.
     if (is_cast and kind == "gru") or (is_projected and _needs_gradient([x, *states, *params])):
         return whole(
             x, state, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
@@ -157,7 +162,7 @@ def _stack(
     bidirectional: bool,
     dropout: float,
 ) -> list[torch.Tensor]:
-    """Layers on top of each other, for inputs [steps, batch, width]."""
+    """The results of all layers, one after the other, for inputs [steps, batch, width]."""
     directions, count = 2 if bidirectional else 1, state[0].shape[0]
     per = len(params) // count
     finals: list[Tensors] = []
@@ -200,7 +205,9 @@ def _recurrence(
 
 
 class _Recurrence(torch.autograd.Function):
-    """A recurrence with its gradient.  Products over all steps are outside of the loops."""
+    """A recurrence with its gradient.  Matrix products over all steps at once are outside of the
+    loops.
+    """
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensors:

@@ -1,10 +1,10 @@
 """The results of a graph: the tensors that native code computes, and the values that Python makes
 from them.
 
-AOTAutograd recomputes results that are views of the caller's tensors.  It reads the strides and
-offsets of the graph's tensors, and two of them may share memory.  So PyTorch makes views among the
-results, from inputs and from tensors that native code has written.  Sizes are numbers of Python,
-which need no native code either.
+AOTAutograd recomputes results that are views of the caller's tensors.  For that it reads strides
+and offsets of the graph's results, and two results may share memory.  So PyTorch makes the results
+that are views, from inputs and from tensors that native code has written.  Results that are sizes
+are Python numbers and need no native code either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilesmith.frontend.torch.sizes import is_symbolic
 class Results:
     """The results of an FX graph of ATen operators.
 
-    native: the nodes whose tensors native code computes, each once.
+    native: the nodes whose tensors native code computes, without duplicates.
     """
 
     def __init__(self, module: GraphModule) -> None:
@@ -35,7 +35,9 @@ class Results:
         self._places = _places(self._leaves, available)
         order = [-1 if i is None else i - len(inputs) for i, _ in self._places or [(None, None)]]
         self.computed_only = order if min(order, default=-1) >= 0 else None
-        """The number of each result's tensor in `native`; None if a result is something else."""
+        """For each result, the index of its tensor in `native`.  None if some result is not such a
+        tensor.
+        """
         self._finish: Callable[..., Any] | None = None
         if self._places is None:
             self._finish = _finish(module, available, others, self._leaves).forward
@@ -51,8 +53,8 @@ class Results:
 
 
 def _sources(leaves: Sequence[Any]) -> tuple[list[Node], set[Node]]:
-    """The nodes from which the results are made: those that native code computes, and those that
-    Python computes, views and sizes.
+    """The nodes from which the results are made: first those that native code computes, then the
+    views and sizes, which Python computes.
     """
     made: dict[Node, None] = {}
     waiting = [x for x in reversed(leaves) if isinstance(x, Node)]
@@ -72,8 +74,8 @@ def _sources(leaves: Sequence[Any]) -> tuple[list[Node], set[Node]]:
 def _places(
     leaves: Sequence[Any], available: Sequence[Node]
 ) -> list[tuple[int | None, Any]] | None:
-    """The index of each result in `available`, or its constant value; None if a result must be
-    computed.
+    """For each result, its index in `available` or its constant value.  None if some result must be
+    computed from `available`.
     """
     order = {n: i for i, n in enumerate(available)}
     if any(isinstance(x, Node) and x not in order for x in leaves):
@@ -84,7 +86,7 @@ def _places(
 def _finish(
     module: GraphModule, available: Sequence[Node], others: Collection[Node], leaves: Sequence[Any]
 ) -> GraphModule:
-    """The graph that makes the results from `available`, by the nodes `others`."""
+    """The graph that computes the results from `available` with copies of the nodes `others`."""
     graph = Graph()
     copies = {n: graph.placeholder(n.name) for n in available}
     for n in module.graph.nodes:
@@ -95,13 +97,13 @@ def _finish(
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node returns tensors in the memory of its input."""
+    """Whether a node returns views of its input."""
     if node.target is operator.getitem:
         return isinstance(node.args[0], Node) and is_view(node.args[0])
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
 def is_size(node: Node) -> bool:
-    """Whether a node returns a number of Python."""
+    """Whether a node returns a Python number."""
     held = node.meta.get("val")
     return is_symbolic(held) or isinstance(held, (bool, int, float))

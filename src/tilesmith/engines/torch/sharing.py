@@ -1,8 +1,8 @@
 """Arguments that share memory, one of which is written.
 
 AOTAutograd makes graphs that write nothing, and copies new contents into arguments afterwards.  It
-tests whether arguments share memory in the example, and Dynamo guards the ones that do.  Arguments
-that did not share memory have no guard: a later call may pass parts of one tensor.
+tests whether arguments share memory in the example, and Dynamo guards the arguments that do.
+Arguments that do not have no guard: a later call may pass overlapping parts of one tensor for them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import torch
 from tilesmith.runtime.overlaps import Place, shared
 
 _ORIGIN = 64
-"""An address for a storage that has none; NumPy treats 0 as no address."""
+"""A substitute for the address of a storage: fake tensors have none, and NumPy treats 0 as no
+address.
+"""
 
 
 def with_sharing(
@@ -24,11 +26,11 @@ def with_sharing(
     example_inputs: Sequence[Any],
     written: Collection[int],
 ) -> Callable[..., Any]:
-    """A function that calls `compiled`, except if a written argument shares memory with another one
-    and did not in the example.  `graph` computes such calls, operator by operator.
+    """A function that calls `compiled`.  If a written argument shares memory with another argument
+    and did not in the example, it calls `graph` instead, which runs operator by operator.
 
     example_inputs: the inputs for which `compiled` was made, possibly fake tensors.
-    written: numbers of the arguments that are written.
+    written: indices of the arguments that are written.
     """
     if not written:
         return compiled
@@ -44,7 +46,7 @@ def with_sharing(
 
 
 def _sharing(inputs: Sequence[Any], written: Collection[int]) -> set[tuple[int, int]]:
-    """Pairs of input numbers that share memory, where the first input of each pair is written."""
+    """Pairs of indices of inputs that share memory.  The first input of each pair is written."""
     places = {
         i: (x.untyped_storage()._cdata, _place(x))
         for i, x in enumerate(inputs)
@@ -59,7 +61,9 @@ def _sharing(inputs: Sequence[Any], written: Collection[int]) -> set[tuple[int, 
 
 
 def _place(x: torch.Tensor) -> Place:
-    """The place of a tensor in its storage, with the sizes of the example."""
+    """The memory layout of a tensor in its storage.  Symbolic sizes have their values in the
+    example.
+    """
     size = x.element_size()
     strides = tuple(_known(s) * size for s in x.stride())
     address = _ORIGIN + _known(x.storage_offset()) * size

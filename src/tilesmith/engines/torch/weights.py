@@ -1,4 +1,4 @@
-"""Weights as constants of native code, packed once until they change.
+"""Weights as constants of native code.  They are packed again only when they change.
 
 A weight is unchanged if it holds the same bytes (`guards`).
 """
@@ -15,22 +15,24 @@ from .calls import Native
 from .guards import State, state, unchanged
 
 _PATIENCE = 2
-"""Number of changes after which a weight is no longer a constant."""
+"""Number of changes after which a weight becomes an input."""
 
 _KEPT = 64
-"""Sets of weights with separate code: the layers of a model may share one graph."""
+"""Upper bound on the sets of weights with code of their own: the layers of a model may share one
+graph.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class Packed:
     """Native code in which some weights are constants.
 
-    numbers: numbers of the inputs that are these weights.
-    weights: the tensors; as long as they are referenced here, nothing else is at their addresses.
-    state: their state when they were packed.
+    numbers: numbers of the inputs that are constants.
+    weights: the tensors of these inputs.  This reference keeps their addresses from being reused.
+    state: the weights' state when they were packed.
     native: the code.
-    is_same: whether the inputs of a call are these weights, unchanged.
-    quick: its call with little overhead (see `quick_call`), once it was needed.
+    is_same: tests whether the inputs of a call are these weights with the same contents.
+    quick: the call with little overhead (see `quick_call`); None until it is made.
     """
 
     numbers: tuple[int, ...]
@@ -42,7 +44,7 @@ class Packed:
 
 
 class Weights:
-    """The native code for the weights of each call."""
+    """The cache of native code, by the weights of a call."""
 
     def __init__(
         self,
@@ -50,10 +52,11 @@ class Weights:
         make: Callable[[Sequence[Any], Sequence[int]], Native | None],
         freeze: bool = False,
     ) -> None:
-        """Keep the compiled code of weights.
+        """Cache code, at first with all weights as constants.
 
         numbers: numbers of the inputs that are weights.
-        make: compiles for inputs, of which some, by number, are constants.
+        make: compiles native code for the inputs of a call, with these numbers of inputs as
+            constants.
         freeze: whether PyTorch counts all writes to weights.
         """
         self.numbers = list(numbers)
