@@ -32,7 +32,7 @@ def onnx_model(model: str) -> Function:
     names = [i.name for i in proto.graph.input]
     if len(proto.graph.node) == 1 and (moved := _movement(proto.graph.node[0], names)) is not None:
         return moved
-    from .loops import Loop  # it needs the package onnx
+    from .loops import Loop  # delayed: needs the package onnx
 
     evaluator = ReferenceEvaluator(proto, new_ops=[Loop])
 

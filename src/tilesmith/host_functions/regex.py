@@ -211,7 +211,7 @@ class _Automaton:
         return bytes(rows), bytes(_ACCEPT in states for states in waiting)
 
     def _reached(self, states: Iterable[int], text: str, position: int) -> set[int]:
-        """`states`, and those reached from them without a character."""
+        """`states`, and all states that `states` reach without a character."""
         reached = set[int]()
         stack = [*states]
         while stack:

@@ -15,7 +15,7 @@ from tilesmith.support.errors import ModelError
 def checked(value: Any, dtype: DType, what: str) -> Any:
     """A value of a host type, its tensors as NumPy arrays.
 
-    what: the name of the value's place, for messages.
+    what: names the value in messages.
 
     Raises ModelError if it is of another type.
     """
@@ -38,7 +38,7 @@ def checked(value: Any, dtype: DType, what: str) -> Any:
 
 
 def _element(value: Any, dtype: DType, what: str) -> Any:
-    """The element of another value: a tensor, or a value of a host type."""
+    """Check an element of a list, dict or optional: a tensor, or a value of a host type."""
     if dtype.is_host:
         return checked(value, dtype, what)
     if value is None or isinstance(value, (list, dict)):

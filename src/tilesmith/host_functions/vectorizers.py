@@ -144,8 +144,8 @@ class _Finder:
     def places(
         self, words: np.ndarray, distance: int, longest: int
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """For n = 1, 2, ...: the places of the n words that begin at each position of a row,
-        `distance` positions apart; -1 for words that do not form a sequence.
+        """Yield for n = 1, 2, ... the place of the sequence of n words that begins at each position
+        of a row, -1 if there is none.  The words are `distance` positions apart.
         """
         nodes = np.zeros_like(words)
         for n in range(1, longest + 1):

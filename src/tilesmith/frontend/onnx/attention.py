@@ -24,8 +24,8 @@ from tilesmith.ops import matmul as mm
 def attention(n: OnnxNode) -> Result:
     """Attention by scores, masks and softmax, in the order of the operator's specification.
 
-    Without a mask and extra outputs this is one `Attention` operator; otherwise it consists of
-    several operators.  A query whose keys are all masked gives zeros.
+    Without a mask and extra outputs, one `Attention` operator computes the result; otherwise
+    several operators do.  A query whose keys are all masked gives zeros.
     """
     q, k, v = (n.input(i) for i in range(3))
     mask, past_key, past_value = n.optional(3), n.optional(4), n.optional(5)

@@ -32,7 +32,7 @@ LARGEST = 1 << 31
 def to_onnx(graph: Graph) -> ModelProto:
     """An ONNX model that computes `graph`, whose sizes are fixed.
 
-    Raises UnsupportedError, which names all operators that have no form in ONNX, or for open sizes.
+    Raises UnsupportedError for open sizes, or with the names of all operators that ONNX lacks.
     """
     from onnx import helper
 

@@ -39,8 +39,8 @@ class ReferenceNode:
     domain: domain of its operator.
     opsets: domain -> version.
     attributes: the node's attributes.
-    inputs: its inputs by name, in order, including values that sub-graphs capture.
-    loc: its place, for messages.
+    inputs: the node's inputs by name, in order, including values that sub-graphs capture.
+    loc: the node's location, for messages.
     """
 
     builder: FoldingBuilder

@@ -296,7 +296,7 @@ class _Visit:
         """The node's outputs; None where an input failed.  Raises UnsupportedError."""
         captured = [self.frame.find(name) for name in self._captured]
         if any(isinstance(v, Failed) for v in (*self.inputs, *captured)):
-            self._find()  # it also reports an unsupported operator
+            self._find()  # also raises UnsupportedError for an unsupported operator
             return None
         if self.function is None and any(map(is_object, self.inputs)):
             function = OBJECTS.find(self.domain, self.op_type, self.version)

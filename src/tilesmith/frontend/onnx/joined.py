@@ -87,7 +87,7 @@ class _Uses:
 
     def _then(self, node: Any, i: int, axis: int, rank: int) -> int | None:
         """The axis of the results that corresponds to this axis of input `i`.  `_JOINED` for a
-        concatenation, `_GONE` if the results are numbers, and None for any other use.
+        concatenation, `_GONE` if the results are sizes, and None for any other use.
         """
         op = text(node.op_type, "an operator's name")
         domain = text(node.domain, "a domain")

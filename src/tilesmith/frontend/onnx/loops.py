@@ -242,7 +242,7 @@ def _with_ragged(
 def _stacked(
     n: OnnxNode, made: Sequence[Value], own: int, ragged: Sequence[Ragged]
 ) -> tuple[Value, ...]:
-    """The results of the loop in ONNX's form."""
+    """The results of the loop in ONNX's order: carried values, then collected results."""
     count, *rest = made[own:]
     collected = [*rest[WIDTH * len(ragged) :]]
     for i, r in enumerate(ragged):  # in order of their index

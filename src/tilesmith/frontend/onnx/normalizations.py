@@ -68,7 +68,7 @@ def layer_normalization(n: OnnxNode) -> Result:
 
 
 def _check_stash(n: OnnxNode) -> None:
-    """Check attribute `stash_type`.  For narrower inputs, moments are f32, its default."""
+    """Raises UnsupportedError unless `stash_type`, the type of narrower inputs' moments, is f32."""
     stash = element_type(n.attr_int("stash_type", 1), "attribute 'stash_type'")
     if stash.name != "f32":
         n.unsupported(f"stash_type {stash}; only f32 is supported")

@@ -1,6 +1,6 @@
 """The optimisers of ai.onnx.preview.training: one step for any number of tensors.
 
-Inputs are the learning rate R, the number of steps before T, then each kind of operand (tensors X,
+Inputs are the learning rate R, the number T of earlier steps, then each kind of operand (tensors X,
 gradients G, states) for all tensors.  Outputs are the new tensors and states in the same order.
 """
 

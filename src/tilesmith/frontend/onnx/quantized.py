@@ -46,7 +46,7 @@ def quantize(
     block: int = 0,
     saturates: bool = True,
 ) -> Value:
-    """x as numbers of type `to`; scales may be one number, or vary along `axis`."""
+    """x quantised to type `to`.  `scale` is one number, or varies along `axis`."""
     op = Quantize(to, _place(n, x, scale, axis, block), block, saturates)
     return n.add(op, x.cast(f32), scale.cast(f32), *([] if zero is None else [zero]))
 
@@ -60,7 +60,7 @@ def dequantize(
     axis: int = 0,
     block: int = 0,
 ) -> Value:
-    """The numbers that q encodes, as `to`; scales may be one number, or vary along `axis`."""
+    """q dequantised to type `to`.  `scale` is one number, or varies along `axis`."""
     if not (block and scale.dtype is to):
         scale = scale.cast(f32)
     op = Dequantize(_place(n, q, scale, axis, block), block)

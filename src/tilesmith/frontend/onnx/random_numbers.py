@@ -27,7 +27,7 @@ from tilesmith.ops.shape import Unsqueeze
 from tilesmith.ops.slicing import Slice
 
 _SEEDED, _NUMBERED = 0, 1
-"""The second word of a key: whether the first is a seed or the number of a stream."""
+"""Second words of keys: the first word is a seed, or the number of a stream."""
 
 _SHAPED_LIKE_INPUT = ("RandomUniformLike", "RandomNormalLike")
 
@@ -51,7 +51,7 @@ def _float_type(n: OnnxNode, default: DType) -> DType:
 
 
 def _scaled(n: OnnxNode, x: Value, scale: float, offset: float, dtype: DType) -> Value:
-    """x scale + offset, in f32, as `dtype`."""
+    """x * scale + offset, computed in f32 and cast to `dtype`."""
     if scale != 1.0:
         x = x * scale
     if offset != 0.0:

@@ -197,8 +197,8 @@ def _declared(value_info: Any) -> Declared:
 def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
     """Raises ModelError when an output's declared element type is not the one that was inferred.
 
-    A shape that differs from the inferred one causes only a warning.  Exporters
-    write declared shapes from given names of dimensions, and no node depends on them.
+    A shape that differs from the inferred one causes only a warning.  Exporters write declared
+    shapes from given names of dimensions, and no node depends on them.
     """
     if (
         value_info.type.WhichOneof("value") != "tensor_type"

@@ -143,7 +143,7 @@ def recurrent(n: OnnxNode) -> Result:
 
 
 def layer(n: OnnxNode, weights: WeightsOf) -> Result:
-    """The layer of a node; `weights` reads its W and R, [directions, gates * hidden, columns]."""
+    """Import a recurrent layer.  `weights` reads W and R, [directions, gates * hidden, columns]."""
     kind = n.op_type
     if n.version < 7:
         # The attribute says whether the node has output Y.  The list of outputs also shows that.

@@ -110,7 +110,7 @@ def element_type(code: int, what: str, strings: bool = False) -> DType:
 def decode(
     tensor: Any, files: ExternalFiles, what: str, weights: np.ndarray | None = None
 ) -> Contents:
-    """The contents of a TensorProto; `weights`: its raw bytes, if the message has none.
+    """The contents of a TensorProto; `weights`: the tensor's raw bytes, if the message has none.
 
     Raises ModelError when type, shape and data do not fit one another.
     """

@@ -27,8 +27,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 class Split:
     """A model apart from its large weights.
 
-    message: the encoded model without them.
-    weights: offset and length of their `raw_data` in the original, by number of the initializer.
+    message: the encoded model without large weights.
+    weights: number of the initializer -> offset and length of its `raw_data` in the original.
     """
 
     message: Buffer

@@ -101,11 +101,11 @@ class Tensor:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether its integers stand for real numbers."""
+        """Whether the tensor's integers stand for real numbers."""
         return self.quantization is not None and self.dtype.is_int
 
     def is_stored_as(self, other: Tensor) -> bool:
-        """Whether equal numbers are stored as equal integers in both."""
+        """Whether equal numbers are stored as equal integers in both tensors."""
         a, b = self.quantization, other.quantization
         if a is None or b is None:
             return a is b

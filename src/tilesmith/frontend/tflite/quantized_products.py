@@ -100,7 +100,7 @@ def _single_factor(n: TfliteNode, x: int, w: int) -> float:
 def _convolution(
     n: TfliteNode, product: Product, channel: int, at: tuple[int, int, int] = (0, 1, 2)
 ) -> Result:
-    """A convolution; `at` are the numbers of its input, weights and bias."""
+    """A convolution.  `at`: the numbers of the inputs that are its input, weights and bias."""
     x, w, bias = at
     a, _ = _operands(n, x, w)
     if n.output_tensor().dtype is not a.dtype:

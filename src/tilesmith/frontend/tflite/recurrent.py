@@ -63,7 +63,7 @@ def unidirectional_sequence_rnn(n: TfliteNode) -> Result:
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_RNN")
 def bidirectional_sequence_rnn(n: TfliteNode) -> Result:
-    # TFLite's kernel ignores an auxiliary input without weights where the batch is the first axis
+    # TFLite's kernel ignores an auxiliary input without weights if the batch is the first axis
     replaces = bool(n.option("time_major"))
     return both_directions(
         n,

@@ -196,7 +196,7 @@ def dynamic_quantize_lstm(n: OnnxNode) -> Result:
 
 @contrib_op("QGemm")
 def q_gemm(n: OnnxNode) -> Result:
-    """alpha A B + C, as floats or, with a scale of the result, quantised."""
+    """alpha A B + C: floats, or quantised if the node has a scale for the result."""
     a, a_zero, b, b_zero = (n.input(i) for i in (0, 2, 3, 5))
     a_scale, b_scale = scale_at(n, 1), scale_at(n, 4)
     turned = [n.attr_flag("transA"), n.attr_flag("transB")]

@@ -55,7 +55,7 @@ def _numbered(n: OnnxNode, x: Value, keys: list[object], default: int) -> Value:
 @object_op("CategoryMapper", domain="ai.onnx.ml")
 @ml_op("CategoryMapper")
 def category_mapper(n: OnnxNode) -> Result:
-    """Strings to integers or the reverse, depending on the input."""
+    """Map strings to integers or integers to strings, depending on the input."""
     x, names, ints = n.input(0), n.attr_strings("cats_strings") or (), n.attr_ints("cats_int64s")
     name, number = n.attr_string("default_string", "_Unused"), n.attr_int("default_int64", -1)
     if ints is None or len(ints) != len(names):

@@ -146,7 +146,7 @@ def _without_vectors(n: OnnxNode, x: Value, names: Labels, transform: str) -> Re
 
 
 class _Pairs:
-    """The machines of a classifier, one for each pair of classes i < j.
+    """The support vector machines of a classifier, one for each pair of classes i < j.
 
     weights: f32[vectors, pairs], the weights of the support vectors in each machine.
     first: f32[pairs, classes], 1 at class i of each pair.

@@ -156,9 +156,9 @@ def _forest(n: OnnxNode, dtype: DType, prefix: str, group: str) -> _Forest:
 
 
 def _combined(n: OnnxNode, x: Value, forest: _Forest, outputs: int, combine: str) -> Value:
-    """The leaves' weights combined, T[samples, outputs], of x T[samples, features].
+    """Combine the weights of the leaves that x T[samples, features] reaches: T[samples, outputs].
 
-    An output that no leaf has a weight for is the start of the combination.
+    An output for which no leaf has a weight gets the start value of the combination.
     """
     nodes, features = forest.nodes, n.extent(x, 1)
     inner = nodes.mode != branches.LEAF
