@@ -1,8 +1,8 @@
 """The value that holds all differences between kinds of target.
 
-A `Backend` names everything that differs between kinds of target; the rest of the compiler works on
-any.  `Target.backend` chooses it (see `backend.of`).  A new kind of target is one more value.  It
-consists of functions from other packages and of its own writer in `codegen`.
+A `Backend` names everything that differs between kinds of target; the rest of the compiler works
+for all kinds.  `Target.backend` names a target's backend (see `backend_of`).  A new kind of target
+is one more `Backend`, made of functions from other packages and a writer in `codegen`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tilesmith.te.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class LoopPass:
-    """A pass on the way from a loop nest to the loops from which code is written.
+    """A loop pass between the scheduled loop nest and code generation.
 
     name: its name in reports, dumps and `tilesmith opt`.
     run: the pass; it returns the same object if nothing changed.
-    stage: the stage of loop IR after it.
+    stage: the stage of the loop IR after the pass.
     """
 
     name: str
@@ -55,13 +55,13 @@ class WriteKernel(Protocol):
         """The text of a kernel in final form.
 
         shared: numbers of the buffer parameters that may share memory with one another.
-        strict: every operation gives the interpreter's result to the bit.
+        strict: whether every operation must give the interpreter's result to the bit.
         """
         ...
 
 
 class MakeFunction(Protocol):
-    """Makes a kernel callable."""
+    """The function that makes a kernel callable."""
 
     def __call__(
         self, kernel: Kernel, arguments: Arguments, target: Target, *, opt: int, threads: int | None
@@ -76,13 +76,12 @@ class MakeFunction(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Toolchain:
-    """The way from a kernel's text to code.
+    """The functions that turn a kernel's text into code.
 
-    compile: object code of a text, at an optimisation level from 0 to 3.
-    assembly: machine code of a text, for people.
-    code: the stored form of a kernel: object code, at an optimisation level from 0 to 3, or its
-        text.
-    function: a kernel as a function of arrays.
+    compile: returns object code for a text and an optimisation level from 0 to 3.
+    assembly: returns readable assembly for a text.
+    code: returns the stored form of a kernel for an optimisation level: object code, or the text.
+    function: returns a kernel as a function of arrays.
     """
 
     compile: Callable[[str, Target, int], bytes]
@@ -104,7 +103,7 @@ def native_toolchain(
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Choices of a target with very many threads for operators that are sequential along lines.
+    """Limits of a target with very many threads on operators that are sequential along lines.
 
     longest: upper bound on the steps of one thread along a line.
     are_few: decides whether an operator written as loops has too few independent iterations for a
@@ -121,26 +120,25 @@ class Backend:
 
     name: the value of `Target.backend`.
     layout_policy: costs of the layouts of values.
-    has_halos: whether values have a halo of zeros, so that readers need not test indices.
-    winograd: chooses tile sizes of convolutions, given the allowed error, the way of choosing, and
-        the element type of the factors of the direct convolution.
-    columns: decides which convolutions of variables become products of matrices.
-    packing: decides which products read packed weights of few bits, given the way of choosing.
+    has_halos: whether values are stored with a halo of zeros, so that readers need no bounds
+        checks.
+    winograd: chooses tile sizes of Winograd convolutions.  Arguments are the allowed error, the
+        decision function, and the factors' element type in the direct convolution.
+    columns: decides which convolutions of two variables become matrix products.
+    packing: decides, by a decision function, which products read weights packed in few bits.
     low_precision: decides which factors of a product are stored in a low type.
     factors: storage types of the factors of integer products.
-    lines: limits for operators that are sequential along lines; None if any number of lines is
-        fast.
+    lines: limits on operators that are sequential along lines; None: no limits.
     rules: the schedules of fused groups.
-    auto_schedule: makes a schedule for tensor expressions that belong to no graph, given the
-        allowed error.
-    loop_passes: from a loop nest to final loop IR, in order.
-    lower_intrinsics: the last pass, which replaces the functions that the writer has no text for.
-    emit: the writer: the text of a kernel in final form.
+    auto_schedule: schedules tensor expressions that belong to no graph, within an allowed error.
+    loop_passes: the passes from a loop nest to final loop IR, in order.
+    lower_intrinsics: the last pass; it expands mathematical functions that the writer can't write.
+    emit: writes the text of a kernel in final form.
     tools: its toolchain.
-    bare: the writer of functions that use only their parameters: the main function and the
-        functions for sizes; None where there are only kernels.
-    predict: predicted seconds of a kernel in final form, from the number of threads and the memory
-        where each argument lies.
+    bare: writes functions that use only their parameters: the main function and size functions.
+        None if the backend has only kernels.
+    predict: predicts the seconds of a kernel in final form, from the number of threads and the
+        memory level of each argument.
     """
 
     name: str

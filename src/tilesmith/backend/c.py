@@ -1,9 +1,9 @@
-"""Portable C: serial loops over scalars, which a C compiler vectorises.  With `SOURCE` programs
-keep the text.
+"""Portable C: serial loops over scalars, which a C compiler vectorises.  Programs for `SOURCE` are
+stored as text.
 
 The schedules are those for CPUs: their tiles fit registers and caches, and C compilers unroll
-constant loops over local arrays and keep the arrays in registers.  `VECTORS` has loops like those
-for LLVM, written with the vector extensions of GCC and Clang; it has kernels only.  `C` and
+constant loops over local arrays and keep the arrays in registers.  `VECTORS` writes the same vector
+loops as LLVM with the vector extensions of GCC and Clang, for single kernels only.  `C` and
 `SOURCE` do not use Winograd's algorithm: its transforms become sums with constant factors only
 after unrolling.
 """
@@ -34,12 +34,12 @@ from .cpu import CPU
 
 
 def no_products(target: Target) -> ColumnsChoice:
-    """No convolution becomes a matrix product: the two were never compared on such devices."""
+    """Choose no matrix product for any convolution: the two were never compared here."""
     return lambda node, is_exchanged: False
 
 
 def never(target: Target, bound: float, choose: Choose, element: DType) -> WinogradChoice:
-    """No convolution uses Winograd's algorithm."""
+    """Choose Winograd's algorithm for no convolution."""
 
     def direct(node: Node) -> int | None:
         return None
@@ -48,13 +48,13 @@ def never(target: Target, bound: float, choose: Choose, element: DType) -> Winog
 
 
 def all_are_known(func: Func, target: Target) -> Func:
-    """Return `func` unchanged: the language has all functions."""
+    """Return `func` unchanged: the language has all mathematical functions."""
     return func
 
 
 def bytes_alone(target: Target) -> FactorChoice:
-    """Store factors of integer products as bytes: memory is scarcer than time, and such processors
-    extend bytes while they load them.
+    """Store factors of integer products as bytes: microcontrollers lack memory rather than time,
+    and they extend bytes while loading.
     """
     return lambda op, x, w: Factors(u8, i8)
 

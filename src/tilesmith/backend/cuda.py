@@ -1,8 +1,8 @@
 """NVIDIA's GPUs: PTX through LLVM, which the driver compiles when a program is loaded.
 
-Graph passes and schedules are the same for all devices. Registers have no addresses here, so loops
-that index them are unrolled. If a loop is copied, its barriers are copied too, for all threads
-alike.
+Graph passes and schedules are the same for all devices. Registers of a GPU have no addresses, so
+loops that index them are unrolled. A loop may be copied with its barriers, since all threads run
+the same copy.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def _function(
 
 
 def _text(text: str, target: Target, opt: int) -> bytes:
-    """The text itself is the stored form: the driver of the device compiles it."""
+    """Return the text as the stored form: the driver of the device compiles it."""
     return text.encode()
 
 

@@ -2,5 +2,5 @@
 
 `count` and `footprint` count instructions and bytes in a kernel's final loops.  `kernel_work` turns
 them into a `Work`, and `cost` turns a `Work` into seconds on a `Machine`.  `work`, `info` and
-`machine` are plain data that saved executables carry: they import none of the compiler.
+`machine` hold plain data of saved executables, so they import no part of the compiler.
 """

@@ -1,19 +1,19 @@
 """The analytic performance model: the seconds that a kernel's work takes on a measured machine.
 
 A loop body takes as long as its scarcest resource: the vector pipes, the load and store ports, the
-    front end, or the dependence chain between iterations.  A parallel loop takes as long as its
-    busiest thread.
+front end, or the dependence chain between iterations.  A parallel loop takes as long as its busiest
+thread.
 
-Each link between two levels of the memory hierarchy moves data while the core computes.  Data that
-    is read in only a part of the region's time (`Stream.during`), such as weights that all
-    iterations share, moves in that part.  The core waits for the excess over the computing time of
-    that part.  Of the rest, prefetching hides most, not all.
+Each link between two levels of the memory hierarchy moves data while the core computes.  Some data
+is first read in a fraction of the region's time (`Stream.during`), such as weights that all
+iterations share.  If moving it takes longer than computing does in that fraction, the core waits
+for the difference.  Prefetching hides most of the remaining time, but not all.
 
 The level that holds a buffer's bytes depends on the kernels that ran before.  Constants are in the
-    nearest level that holds all of the program's constants together.  Intermediate values were
-    written recently; since then the kernel's own data has evicted some of them.  A line survives in
-    a cache of C bytes, into which F bytes are read, with probability exp(-F / C), under random
-    replacement.  With n threads, another core wrote the line with probability 1 - 1/n.
+nearest level that can hold all constants of the program.  Intermediate values were written
+recently, but the kernel's own data evicts some of them.  If F bytes are read into a cache of C
+bytes with random replacement, a line survives with probability exp(-F / C).  With n threads,
+another core wrote the line with probability 1 - 1/n.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ CALL_SECONDS = 30e-9
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The threads of a kernel, and the place of its data.
+    """The number of threads of a kernel, and the memory levels of its data.
 
     threads: number of threads.
-    places: memory level that holds the bytes of each argument before the call.
+    places: for each argument, the memory level that holds its bytes before the call.
     """
 
     threads: int
@@ -64,7 +64,7 @@ class Prediction:
 
     @property
     def bound(self) -> str:
-        """The part that takes most of the time."""
+        """The name of the part that takes the most time."""
         parts = {"compute": self.compute, "memory": self.memory, "threads": self.overhead}
         return max(parts, key=lambda k: parts[k])
 
@@ -83,7 +83,9 @@ def predict(work: Work, machine: Machine, target: Target, setting: Setting) -> P
 def region_seconds(
     region: ParallelRegion, machine: Machine, target: Target, setting: Setting
 ) -> tuple[float, float, float, float]:
-    """The seconds of a region: in total, computing, moving data, and starting threads."""
+    """Seconds of a region: (total without starting threads, computing, moving data, starting
+    threads).
+    """
     threads = max(min(setting.threads, math.floor(region.extent)), 1)
     share = math.ceil(region.extent / threads) / max(region.extent, 1)
     rates = machine.at(threads)
@@ -96,7 +98,7 @@ def region_seconds(
 
 
 def _body_seconds(b: LoopBody, rates: Rates, target: Target, threads: int) -> float:
-    """Seconds of one thread for all iterations of a body."""
+    """Seconds that one thread takes for all iterations of a loop body."""
     model, vector = target.model, target.vector_bits // 8
     cycle = 2 * (vector // 4) * threads / rates.flops * model.fma_ports
     # Converts bytes per second of all threads to vectors per cycle of one thread.
@@ -111,7 +113,7 @@ class _Move:
     """The traffic of a link between two levels.
 
     during: fraction of the region's time in which the link moves data.
-    seconds: time that it needs.
+    seconds: time that the link needs.
     """
 
     during: float
@@ -122,7 +124,7 @@ def _exposed(link: Sequence[_Move], core: float, overlap: float) -> float:
     """Seconds during which the core waits for a link.
 
     core: seconds of computing.
-    overlap: fraction of moving that computing hides, if it takes long enough.
+    overlap: fraction of the moving time that computing hides, if computing takes long enough.
     """
     waiting = moved = 0.0
     for m in sorted(link, key=lambda m: m.during):
@@ -178,10 +180,10 @@ def _fits(size: float, target: Target) -> Place:
 
 
 def constants_place(size: float, target: Target, l3_bytes: float | None = None) -> Place:
-    """The level that holds the constants when the program reads them again.
+    """The level that holds the program's constants when a kernel reads them again.
 
-    size: bytes of all constants and of the intermediate values, which evict them.
-    l3_bytes: measured size of L3; None: the described size.  Other programs use a part of it.
+    size: bytes of all constants and of the intermediate values, which evict constants.
+    l3_bytes: measured size of L3; None: the size in the target.  Other programs use a part of L3.
     """
     place = _fits(size, target)
     l3_bytes = target.model.l3_bytes if l3_bytes is None else l3_bytes

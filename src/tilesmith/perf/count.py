@@ -1,9 +1,9 @@
 """Counts of the instructions that a kernel's statements execute, loop by loop.
 
-An expression that doesn't depend on the variable of the innermost loop is counted where it will
-run: LLVM hoists it, unless it reads memory that the loop writes.  Each expression counts once per
-loop body.  Loads and stores of register buffers cost nothing.  But an iteration that adds to a
-register must wait for the previous iteration: this is the body's dependence chain.
+LLVM hoists an expression that doesn't depend on the innermost loop's variable, unless the
+expression reads memory that the loop writes.  So it is counted in the outer loop.  Each expression
+counts once per loop body.  Loads and stores of register buffers cost nothing, but an iteration that
+adds to a register waits for the previous iteration: this is the body's dependence chain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from .indices import SCATTERED, computed_from, linear, periods, picked
 from .operations import instructions_of, is_integer_division, kind_of
 
 MOST_VECTORS = 8
-"""Most vectors from which the lanes of a load are shuffled; a load that needs more is a gather."""
+"""Upper bound on vectors from which a load's lanes are shuffled; a load from more vectors is a
+gather.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,8 +51,8 @@ class OpenLoop:
     depths: for each expression counted so far, the depth of the loop in which it runs.
     seen: expressions already counted in this body.
     products: products that are not part of a multiply-add yet.
-    owned: buffers allocated in the body, new in each iteration.
-    chains: cycles of the dependence chain through a buffer's element (buffer, indices).
+    owned: buffers that the body allocates anew in each iteration.
+    chains: cycles of the dependence chain through each buffer element, by (buffer, indices).
     """
 
     loop: LoopDigit
@@ -65,14 +67,14 @@ class OpenLoop:
     seen: set[Expr] = field(default_factory=set)
     # products that are not part of a multiply-add yet
     products: set[Expr] = field(default_factory=set)
-    # Buffers allocated in the body, which are new in each iteration.
+    # buffers that the body allocates anew in each iteration
     owned: set[Buffer] = field(default_factory=set)
     chains: dict[tuple[Buffer, tuple[Expr, ...]], float] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class RegionCount:
-    """One parallel loop, or (the first, of extent 1) all code outside such loops.
+    """A parallel loop, or the code outside of all parallel loops (the first region, of extent 1).
 
     extent: iterations of the parallel loop.
     entries: number of times that it is entered.
@@ -89,7 +91,7 @@ class RegionCount:
 def count_kernel(func: Func, target: Target) -> list[RegionCount]:
     """The regions of a kernel in final form, with their loop nests and counts.
 
-    Symbolic extents are taken to have their expected sizes.
+    Symbolic extents count with their expected sizes.
     """
     reader = _Reader(target, func)
     region = RegionCount(1, 1)
@@ -104,7 +106,9 @@ def count_kernel(func: Func, target: Target) -> list[RegionCount]:
 
 
 class _OtherLoads:
-    """All loads but one: their indices carry no value from one iteration to the next."""
+    """The set of all loads but one.  The traversal skips their indices, which carry no value
+    between iterations.
+    """
 
     def __init__(self, own: Load) -> None:
         self.own = own
@@ -119,7 +123,7 @@ class _Reader:
         self.vector = target.vector_bits // 8
         self.regions: list[RegionCount] = []
         self.depth: dict[Var, int] = {}
-        # Extents and integer lets, used to compute addresses.
+        # Values of extents and integer lets, for computing addresses.
         self.values: dict[Expr, Expr] = {
             p: Const(expected(p), p.dtype)
             for p in func.params
@@ -133,7 +137,7 @@ class _Reader:
     def read(self, s: Stmt, region: RegionCount, scopes: list[OpenLoop], share: float) -> None:
         """Count the instructions of a statement.
 
-        share: the fraction of iterations that reach it (conditions).
+        share: the fraction of iterations that reach the statement, through conditions.
         """
         if isinstance(s, nodes.Seq):
             for part in s.stmts:
@@ -205,7 +209,9 @@ class _Reader:
             self.chain(s, scope, register)
 
     def chain(self, s: nodes.Store, scope: OpenLoop, register: bool) -> None:
-        """Cycles from the load of the value that `s` overwrites to its store; 0 without a load."""
+        """Record the cycles from the load of the old value to the store `s`, if `s` depends on that
+        load.
+        """
         before = Load(s.buffer, s.indices)
         if before not in scope.depths or not self.steady(s.indices, scope):
             return
@@ -222,7 +228,7 @@ class _Reader:
             scope.chains[key] = scope.chains.get(key, 0.0) + longest[s.value]
 
     def steady(self, indices: Iterable[Expr], scope: OpenLoop) -> bool:
-        """Whether the indices are independent of the innermost loop's variable."""
+        """Whether the indices do not depend on the innermost loop's variable."""
         return not any(
             isinstance(s, Var) and self.depth.get(s, 0) >= scope.depth > 0
             for i in indices
@@ -243,8 +249,8 @@ class _Reader:
     # expressions
 
     def count(self, root: Expr, scopes: list[OpenLoop], share: float, index: bool = False) -> None:
-        """Add the instructions of an expression to the loops where they run: each to the loop of
-        the innermost variable on which it depends.
+        """Add each instruction of an expression to the loop of the innermost variable on which it
+        depends.
         """
         here = scopes[-1]
         known = here.depths
@@ -256,9 +262,7 @@ class _Reader:
                 continue
             parts = computed_from(e) if type(e) is Load else e.children
             waiting = [c for c in parts if c not in known]
-            if isinstance(
-                e, ir.Let
-            ):  # the value comes first, since the body refers to the place where it is computed
+            if isinstance(e, ir.Let):  # the value first: the body needs its depth
                 if e.value in known:
                     self.depth[e.var] = known[e.value]
                 else:
@@ -334,7 +338,7 @@ class _Reader:
     def access(
         self, buffer: Buffer, index: Expr, lanes: int, write: bool, scope: OpenLoop
     ) -> float:
-        """Record an access.  Returns the number of full-width accesses that it counts as."""
+        """Record an access.  Returns the equivalent number of full-width accesses."""
         size = buffer.dtype.bytes
         rows = rows_of(index) if isinstance(index, Binary) else None
         if rows is not None:  # an instruction loads the tile row by row
@@ -398,7 +402,7 @@ _ZERO, _ONE = Const(0), Const(1)
 
 
 def _free(e: Expr) -> bool:
-    """Whether a broadcast of `e` costs nothing: a constant, or part of the load."""
+    """Whether a broadcast of `e` costs nothing: it is a constant, a variable, or part of a load."""
     return isinstance(e, (Const, Load, Var))
 
 

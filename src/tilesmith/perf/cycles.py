@@ -1,7 +1,7 @@
-"""Cycles of a core that the machine model describes: the formulas behind analytic decisions.
+"""Cycle formulas for a core of the machine model, on which analytic decisions rest.
 
-Schedules are ranked and times are predicted with one formula: a body takes as long as the resource
-of the core that it needs longest, or as the dependence chain between its iterations.
+One formula ranks schedules and predicts times: a loop body takes as long as the core's busiest
+resource, or as the dependence chain between iterations if that is longer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Instructions:
     fma: vector multiplications and multiply-adds.
     alu: other vector instructions.
     slow: cycles of dividers and library calls.
-    load, store: full-width vector accesses; narrow ones count as a half or more.
+    load, store: full-width vector accesses; a narrower access counts as a half or more.
     issued: instructions of all kinds.
     chain: cycles of the longest dependence chain between iterations.
     """
@@ -45,7 +45,7 @@ class Instructions:
         )
 
     def add(self, other: Instructions, times: float = 1.0) -> None:
-        """Add `times` the instructions of `other`, one after another."""
+        """Add `times` times the instructions of `other`, which run after these."""
         self.fma += times * other.fma
         self.alu += times * other.alu
         self.slow += times * other.slow
@@ -58,16 +58,16 @@ class Instructions:
 def tile_cycles(step: Instructions, shown: float, model: CpuModel, unrolled: int = 1) -> float:
     """Cycles of one step of a register tile's loop.
 
-    shown: loads that take time beside arithmetic.  A load from L2, at half a vector per cycle,
-        counts twice.  Arithmetic hides most of its time while L2 hits, and less when other programs
+    shown: loads whose time arithmetic does not hide completely.  A load from L2 counts twice, at
+        half a vector per cycle.  Arithmetic hides most of its time, but less when other programs
         use L2.
-    unrolled: steps of an iteration of the loop.
+    unrolled: steps per iteration of the loop.
     """
     return step.cycles(model) + model.load_cycles * shown + model.loop_cycles / unrolled
 
 
 def overlapped(computing: float, moving: float, model: CpuModel) -> float:
-    """Cycles of computing and of moving data at the same time."""
+    """Cycles if `computing` and `moving` data overlap."""
     return max(computing, moving) + (1 - model.overlap) * min(computing, moving)
 
 

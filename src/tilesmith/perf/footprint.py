@@ -3,11 +3,11 @@
 The nest is a tree of `LoopDigit`s with `Access`es in their bodies.  An access touches `base +
 sum(coefficient * atom)` bytes for every value of its atoms.  Atoms are index expressions:
 variables, and quotients and remainders of variables.  The footprint of a subtree is the set of
-bytes that its accesses touch while its loops run and the outer loops are at one iteration.
+bytes that its accesses touch while its loops run, during one iteration of the loops around it.
 
-A cache keeps the working set of one iteration of a loop if it fits.  So the traffic of a nest is
-computed from the outside in.  A loop whose iterations fit fetches its footprint once.  A loop whose
-iterations don't fit fetches the traffic of its body in every iteration.
+Traffic is computed from the outermost loop inwards.  If the footprint of one iteration fits in the
+cache, the loop fetches its whole footprint once.  Otherwise each iteration fetches the traffic of
+the loop's body.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class Access:
 
     buffer: Buffer
     write: bool
-    terms: tuple[tuple[Expr, int], ...]  # by atom, its stride in bytes
+    terms: tuple[tuple[Expr, int], ...]  # pairs (atom, stride in bytes)
     run: int
     offsets: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
 class LoopDigit:
-    """A loop of the nest, or one digit of a loop.  The root is a loop of one iteration without a
-    variable.
+    """A loop of the nest.  If indices divide the loop variable by constants, each digit of the
+    variable is a loop of its own.  The root is a loop of one iteration without a variable.
 
     var: the loop's variable.
     whole: number of values of `var` in the whole loop.
     body: number of values of `var` in one iteration.
-    trips: iterations.
+    trips: number of iterations.
     loops: the loops inside.
     accesses: the accesses in the body, by (buffer, write, terms, run).
     """
@@ -63,7 +63,7 @@ class LoopDigit:
     accesses: dict[object, Access] = field(default_factory=dict)
 
     def add(self, access: Access, offset: int) -> None:
-        """Add an access to the body.  Accesses that differ only by a constant are merged."""
+        """Add an access to the body.  Accesses whose addresses differ by a constant are merged."""
         key = (access.buffer, access.write, access.terms, access.run)
         self.accesses.setdefault(key, access).offsets.add(offset)
 
@@ -102,7 +102,7 @@ class Footprints:
         self._found: dict[tuple[LoopDigit, bool], Traffic] = {}
 
     def of(self, loop: LoopDigit, iteration: bool = False) -> Traffic:
-        """Bytes that the whole loop, or one iteration of it, touches."""
+        """Bytes that the whole loop touches; if `iteration`, that one iteration touches."""
         key = (loop, iteration)
         if key not in self._found:
             ranges: dict[Var, float] = {}
@@ -146,7 +146,9 @@ class Footprints:
         return result
 
     def extent(self, atom: Expr, ranges: dict[Var, float]) -> int:
-        """Number of values of an atom while variables in `ranges` run and all others are fixed."""
+        """Number of values of an atom while the variables in `ranges` vary and all others are
+        fixed.
+        """
         if isinstance(atom, Var):
             return max(round(ranges.get(atom, 1)), 1)
         known = tuple((v, n) for v, n in ranges.items() if n > 1)
@@ -171,11 +173,11 @@ def total(traffic: Traffic) -> float:
 
 
 def miss_rate(size: float, cache: float) -> float:
-    """Fraction of `size` bytes that miss a cache of `cache` bytes when all are touched again in the
-    same order.
+    """Fraction of `size` bytes that miss a cache of `cache` bytes when all bytes are read again in
+    the same order.
 
-    A working set that fits is kept.  Of a larger one, random replacement keeps the fraction `h`
-    with `h = exp(-(1 - h) size / cache)`.
+    A working set that fits never misses.  Random replacement keeps the fraction `h` of a larger
+    working set, where `h = exp(-(1 - h) size / cache)`.
     """
     if size <= cache:
         return 0.0
@@ -195,8 +197,8 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
     """Bytes of the cache lines touched by runs of `run` bytes, repeated along `dims` (stride,
     count) at each offset.
 
-    Runs that touch or overlap are joined.  Dimensions that continue one another are joined too,
-    like the rows of overlapping windows.
+    Runs that touch or overlap are joined.  Dimensions are joined if one continues the other, like
+    the rows of overlapping windows.
     """
     # (stride, count, span covered without gaps)
     length = run
@@ -218,7 +220,7 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
 
 
 def _progressions(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Offsets as dimensions (stride, count): unrolled loops give arithmetic progressions."""
+    """Dimensions (stride, count) that cover `offsets`; unrolled loops give arithmetic series."""
     left = sorted(offsets)
     dims: list[tuple[int, int]] = []
     while len(left) > 1:

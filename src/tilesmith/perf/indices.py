@@ -25,8 +25,8 @@ def linear(index: Expr) -> tuple[Expr, int]:
 
 
 def picked(index: Expr) -> tuple[Expr, int, int] | None:
-    """For lanes at constant offsets: (first element, span in elements, number of whole vectors that
-    contain them all); None for others.
+    """(first element, span in elements, number of whole vectors that contain all lanes) of an index
+    whose lanes are at constant offsets; None for other indices.
 
     The span is from the first to the last lane, both included.
     """
@@ -40,7 +40,7 @@ def picked(index: Expr) -> tuple[Expr, int, int] | None:
 
 
 def computed_from(e: Expr) -> tuple[Expr, ...]:
-    """The operands of `e` that are computed at run time, without constant offsets between lanes."""
+    """The operands of `e` that need instructions.  Constant offsets between lanes need none."""
     if isinstance(e, Load) and len(e.indices) == 1 and isinstance(e.indices[0], Binary):
         lanes = lane_offsets(e.indices[0]) if e.indices[0].lanes > 1 else None
         if lanes is not None:
@@ -49,7 +49,9 @@ def computed_from(e: Expr) -> tuple[Expr, ...]:
 
 
 def periods(body: Stmt) -> dict[Var, list[int]]:
-    """Divisors that split each loop variable into digits, each a multiple of the one before."""
+    """For each loop variable, the constants by which indices divide it, each a multiple of the
+    previous.
+    """
     by_variable: dict[Var, set[int]] = {}
     for e in reached(exprs(body)):
         if isinstance(e, Binary) and e.op in ("floordiv", "floormod") and isinstance(e.b, Const):

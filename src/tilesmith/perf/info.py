@@ -1,8 +1,7 @@
-"""The description of a kernel that `explain` shows, kept with its code: operators, schedule, loops,
-work.
+"""The description of a kernel, which is stored with its code and which `explain` shows.
 
-All of it is text and numbers, written by `describe` when the kernel is made.  So a saved executable
-can still be explained.
+`describe` writes it as text and numbers when the kernel is compiled.  So a saved executable can be
+explained, too.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ class KernelInfo:
     schedule: the loops around most of the work, in one line.
     steps: the schedule's steps.
     loops: the scheduled loop nest, as text.
-    work: its instructions and bytes.
-    intrinsic: the tensor intrinsic that computes its products; empty if there is none.
+    work: the kernel's instructions and bytes.
+    intrinsic: the tensor intrinsic that computes products; empty if there is none.
     """
 
     operators: tuple[str, ...]

@@ -1,7 +1,7 @@
 """The work of a kernel, read from its final loop IR.
 
-Only the structure of the code counts, not the operator it came from.  So kernels of every schedule
-rule can be compared.
+The work depends on the code alone, not on the operator.  So kernels of different schedule rules can
+be compared.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _parts(
     ahead: Set[Buffer],
     target: Target,
 ) -> Iterator[ParallelRegion]:
-    """A region, or its parts: each of the loops that follow one another in its iterations, if the
-    footprint of an iteration does not stay in L1 until the next one.
+    """The region as a whole, if the footprint of an iteration stays in L1 until the next iteration.
+    Otherwise one part for each of the consecutive loops in an iteration.
     """
     loop = r.root
     while len(loop.loops) == 1:
@@ -86,8 +86,9 @@ def _parts(
 def _divided(
     root: LoopDigit, parts: Sequence[LoopDigit], prints: Footprints, caches: Sequence[int]
 ) -> dict[LoopDigit, list[Traffic]]:
-    """A nest's footprint and its traffic of each cache, divided among its parts in proportion to
-    their own.  Bytes that no part touches count for the last part.
+    """A nest's footprint and its traffic with each cache, divided among its parts in proportion to
+    the footprint and traffic of each part alone.  Bytes that no part touches belong to the last
+    part.
     """
     by_part: dict[LoopDigit, list[Traffic]] = {part: [] for part in parts}
     for cache in (None, *caches):
@@ -113,8 +114,8 @@ def _bytes(traffic: Traffic, buffer: Buffer) -> float:
 
 
 def _during(loop: LoopDigit, buffer: Buffer, prints: Footprints) -> float:
-    """Fraction of a loop's time in which it touches bytes of a buffer for the first time: one
-    iteration of each loop whose iterations all touch the same bytes.
+    """Fraction of a loop's time in which it touches bytes of a buffer for the first time.  If all
+    iterations of a loop touch the same bytes, only the first iteration counts.
     """
     share = 1.0
     while buffer in prints.of(loop):

@@ -1,7 +1,7 @@
 """Static counts of a launch's memory accesses, from loop IR alone.
 
-The addresses of a warp's 32 threads are computed from the indices of an access, for a few blocks,
-warps and iterations; the worst case counts.  An access whose address depends on data is unknown.
+The indices of an access give the addresses of a warp's 32 threads, for a few blocks, warps and
+iterations.  The worst of these cases counts.  An access whose address depends on data is unknown.
 
 A global access is coalesced if it touches at most twice the sectors that its bytes would fill, plus
 one for a start that is not aligned.  A load of one element for all threads is coalesced.  A bank
@@ -36,7 +36,7 @@ _SAMPLES = 3
 """Number of blocks, warps and iterations that are evaluated."""
 
 Values = np.ndarray | None
-"""Values of an expression in the threads of a warp; None: known at run time only."""
+"""Values of an expression in the threads of a warp; None: they are known at run time only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class LaunchCounts:
     coalesced, uncoalesced, unknown: accesses to global memory.
     vector_bytes: the most bytes that a thread moves at once.
     shared: accesses to shared memory.
-    bank_conflicts: times that banks are asked again, for one run of each access.
+    bank_conflicts: additional bank accesses, if each access runs once.
     matrix: instructions on tiles that warps run.
     barriers: barriers in the whole launch.
     shared_bytes: shared memory of a block.
-    occupancy: threads that a multiprocessor holds at a time, relative to its maximum; limited by
-        shared memory and by the registers of arrays.
+    occupancy: threads that a multiprocessor holds at a time, relative to its maximum.  Shared
+        memory and the registers of arrays limit the number.
     """
 
     threads: int
@@ -73,7 +73,9 @@ class LaunchCounts:
 
 @dataclass(slots=True)
 class _Site:
-    """An access in one statement, with its loops and the conditions under which it happens."""
+    """An access in one statement, with its number of executions and the conditions under which it
+    runs.
+    """
 
     access: Load | nodes.Store
     call: str
@@ -85,8 +87,7 @@ class _Site:
 def launch_counts(launch: Launch, device: Device, registers: int | None = None) -> LaunchCounts:
     """The counts of a launch (stage "final").
 
-    registers: registers per thread, if known; otherwise those of its arrays and an estimate for the
-        rest.
+    registers: registers per thread, if known.  None: the registers of its arrays plus an estimate.
     """
     sites = list(_sites(launch.body, (), 1))
     most = max((s.weight for s in sites), default=1)
@@ -123,11 +124,11 @@ def launch_counts(launch: Launch, device: Device, registers: int | None = None) 
 
 
 _REGISTERS = 32
-"""Estimated registers per thread besides its arrays, where the assembler reports none."""
+"""Estimated registers per thread besides its arrays, if the assembler reports no number."""
 
 
 def occupancy(launch: Launch, device: Device, registers: int | None = None) -> float:
-    """Occupancy: the fraction of the threads of a multiprocessor that blocks of a launch fill."""
+    """Occupancy: the fraction of a multiprocessor's threads that blocks of a launch fill."""
     threads = -(-prod(launch.threads) // device.wave) * device.wave
     each = registers or launch.registers + _REGISTERS
     blocks = min(device.unit_threads // threads, device.unit_registers // (threads * each))
@@ -137,7 +138,7 @@ def occupancy(launch: Launch, device: Device, registers: int | None = None) -> f
 
 
 def _sites(s: Stmt, conditions: tuple[Expr, ...], weight: int) -> Iterator[_Site]:
-    """The accesses in `s` to memory that several threads can access."""
+    """The accesses in `s` to global and shared memory."""
     if isinstance(s, nodes.For) and not LOOP_KINDS[s.kind].level:
         count = int(s.extent.value) if isinstance(s.extent, Const) else 2
         yield from _sites(s.body, conditions, weight * max(count, 1))
@@ -177,7 +178,7 @@ def _loads(e: Expr, conditions: tuple[Expr, ...], weight: int) -> Iterator[_Site
 
 
 class _Around:
-    """Values of variables in some warps of a launch."""
+    """The values that variables have in a sample of a launch's warps."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -187,7 +188,9 @@ class _Around:
         self.named = {s.var: s.value for s in walk(launch.body) if isinstance(s, nodes.LetStmt)}
 
     def samples(self) -> Iterator[Callable[[Expr], Values]]:
-        """Values of an expression, for some warps of some blocks in some iterations."""
+        """For each sampled warp, block and iteration, a function from an expression to its values
+        in the threads.
+        """
         for n in range(_SAMPLES):
             warp = self.warps[n * (len(self.warps) - 1) // max(_SAMPLES - 1, 1)]
             yield _Evaluation(self, warp, n).value
@@ -262,8 +265,8 @@ def _width(access: Load | nodes.Store) -> int:
 
 
 def _addresses(s: _Site, value: Callable[[Expr], Values]) -> list[int | None] | None:
-    """Offsets in bytes from the beginning of the buffer, one per thread, None for inactive threads;
-    None if they are not known.
+    """Offsets in bytes from the beginning of the buffer, one per thread; None for an inactive
+    thread.  None instead of a list if the offsets are unknown.
     """
     elements = value(s.access.indices[0]) if s.access.indices else np.zeros(1, int)
     if elements is None:
@@ -289,7 +292,7 @@ def _global(s: _Site, width: int, around: _Around) -> str:
 
 
 def _conflicts(s: _Site, around: _Around) -> int:
-    """Bank conflicts of one execution, or of each load for an instruction on tiles."""
+    """Bank conflicts of one execution.  For an instruction on tiles: of each load."""
     worst = 0
     for value in around.samples():
         if s.call:

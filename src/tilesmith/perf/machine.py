@@ -1,8 +1,8 @@
-"""The rates of a CPU, with which the performance model turns work into time.
+"""The rates of a CPU, by which the performance model converts work into time.
 
-Pure data: `runtime.machine` measures it, `nominal` derives it from a target's description.
-Compiled code depends on nominal rates alone, so that it is reproducible.  All rates are those of
-the whole machine with a given number of threads, in units per second.
+`runtime.machine` measures rates; `nominal` derives them from a target's description.  Compiled code
+depends on nominal rates alone, so that it is reproducible.  A rate is the sum over all threads, per
+second.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Rates:
     flops: float32 operations per second, in fused multiply-adds of full vector width.
     l1_load, l1_store: bytes per second between registers and L1, in vectors of full width.
     l2, l3, dram: bytes per second read from that level.
-    l2_write, l3_write, dram_write: bytes per second stored to data in that level.  The rate
-        includes fetching the line before, and writing it back later.
+    l2_write, l3_write, dram_write: bytes per second stored to data in that level.  The time
+        includes fetching each line first and writing it back later.
     fork_join: seconds that a parallel loop adds for starting and ending.
     """
 
@@ -46,8 +46,8 @@ class Machine:
     """A CPU and its rates.
 
     cpu: its name.
-    vector_bytes: width in bytes of the vectors that it was measured with.
-    l3_bytes: capacity of L3; of a cache that other machines share, the part that is left.
+    vector_bytes: width in bytes of the vectors in the measurement.
+    l3_bytes: capacity of L3; if other machines share the cache, the part that they leave.
     rates: rates by ascending number of threads, the first for one thread.
     """
 
@@ -57,8 +57,8 @@ class Machine:
     rates: tuple[Rates, ...]
 
     def at(self, threads: int) -> Rates:
-        """The rates with `threads` threads: linear interpolation between the two nearest
-        measurements, and the rates of the largest one beyond it.
+        """The rates with `threads` threads, by linear interpolation between the two nearest numbers
+        of threads.  Beyond the largest number, its rates.
         """
         below = max((r for r in self.rates if r.threads <= threads), key=lambda r: r.threads)
         above = min(
@@ -91,7 +91,7 @@ class Machine:
 def nominal(target: Target) -> Machine:
     """The rates expected from a target's description, with one thread and with all of its cores.
 
-    Data is stored at half the rate at which it is read.
+    Write rates are half of the read rates.
     """
     m, vector = target.model, target.vector_bits // 8
     second = m.ghz * 1e9

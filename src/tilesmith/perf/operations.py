@@ -25,9 +25,8 @@ _CHEAP = (
 
 
 def kind_of(e: Expr) -> str | None:
-    """The kind of one operation; a product is no part of a multiply-add yet.  None for expressions
-    that are no operations: variables, constants, loads and their lanes, and the same bits as
-    another type.
+    """The kind of one operation, before products are merged into multiply-adds.  None for
+    expressions without an operation: variables, constants, loads and their lanes, and bitcasts.
     """
     if isinstance(e, ir.Call):
         if e.name in ("fma", "bitcast"):
@@ -50,8 +49,8 @@ def is_integer_division(e: Expr) -> bool:
 
 
 def instructions_of(kind: str, model: CpuModel, vectors: float = 1.0) -> Instructions:
-    """Instructions of an operation of a kind, for `vectors` vectors of full width.  A part of a
-    vector counts as a whole one; dividers take half the time for at most half of one.
+    """Instructions of an operation of a kind, for `vectors` vectors of full width.  A partial
+    vector counts as a whole vector.  But dividers take half the time for half a vector or less.
     """
     count = max(math.ceil(vectors), 1)
     if kind in ("fma", "mul"):

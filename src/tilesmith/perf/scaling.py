@@ -1,9 +1,9 @@
 """Division of a program's time among threads, from the trip counts of its parallel loops.
 
 A kernel is a sequence of regions: parallel loops, and serial code between them.  Threads run equal
-parts of a parallel loop's iterations, so it lasts as long as its busiest thread; serial code lasts
-as long as with one thread.  Clock frequency and the bandwidth that cores share are left out: only
-losses of the schedules count.
+parts of a parallel loop's iterations, so the loop takes as long as its busiest thread.  Serial code
+takes as long as with one thread.  Only losses of the schedules count: clock frequency and shared
+bandwidth are left out.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .work import Work
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """One kernel's time with `threads` threads, as fractions of its time with one.
+    """One kernel's time with `threads` threads, as fractions of its time with one thread.
 
     threads: number of threads.
     serial: fraction of the time outside of parallel loops.
     busiest: fraction of the time that the busiest thread takes; at least 1 / threads.
-    forks: number of parallel loops that are started.
+    forks: number of times that a parallel loop starts.
     """
 
     threads: int
@@ -36,8 +36,8 @@ class Division:
 
     @property
     def imbalance(self) -> float:
-        """Load imbalance: fraction of the one-thread time by which the busiest thread exceeds its
-        even part of all parallel loops.
+        """Load imbalance: the excess of the busiest thread over an equal share of all parallel
+        loops, as a fraction of the one-thread time.
         """
         return max(self.busiest - self.serial - (1 - self.serial) / self.threads, 0.0)
 
@@ -48,9 +48,9 @@ class Scaling:
 
     threads: number of threads.
     one: seconds with one thread.
-    serial: fraction of it outside of parallel loops.
-    imbalance: fraction of it by which busiest threads exceed their even parts.
-    seconds: expected with `threads` threads, starting them included.
+    serial: fraction of `one` outside of parallel loops.
+    imbalance: fraction of `one` by which busiest threads exceed equal shares.
+    seconds: expected seconds with `threads` threads, including the start of threads.
     """
 
     threads: int
@@ -61,12 +61,12 @@ class Scaling:
 
     @property
     def efficiency(self) -> float:
-        """Fraction of the threads' time that is work: 1 if they take 1 / threads of the time."""
+        """Parallel efficiency: one-thread time / (threads * time with `threads` threads)."""
         return self.one / (self.threads * self.seconds) if self.seconds else 1.0
 
 
 def division(work: Work, target: Target, machine: Machine, threads: int) -> Division:
-    """The division of a kernel's time among threads; the performance model predicts its regions."""
+    """The division of a kernel's time among threads, from the predicted times of its regions."""
     one = Setting(1)
     seconds = [region_seconds(r, machine, target, one)[0] for r in work.regions]
     total = sum(seconds) or 1.0

@@ -1,4 +1,4 @@
-"""The cost of one memory instruction of a warp: its transactions, from the threads' addresses.
+"""The number of memory transactions of one warp instruction, from the threads' addresses.
 
 Shared memory has 32 banks of four bytes, each of which serves one word at a time.  Threads that
 access the same word share it.  Wide accesses are served in parts: 16 threads at a time for 8 bytes,
@@ -49,6 +49,8 @@ def sectors(addresses: Sequence[int], width: int) -> int:
 
 
 def fewest_sectors(addresses: Sequence[int], width: int) -> int:
-    """Number of sectors that as many different bytes fill, with the best alignment."""
+    """Number of sectors that the accessed bytes, each counted once, would fill with the best
+    alignment.
+    """
     used = len({b for address in addresses for b in range(address, address + width)})
     return -(-used // SECTOR)

@@ -1,9 +1,9 @@
 """A kernel's work as plain data: the instructions of each kind that it executes, and the bytes that
 move into each cache.
 
-`kernel_work` reads it from the code; `cost` turns it into seconds on a measured machine.  It is
-kept with the compiled kernel and predicts without the source model, so this module needs none of
-the compiler.
+`kernel_work` reads it from the code; `cost` turns it into seconds on a measured machine.  Work is
+stored with the compiled kernel, for predictions without the source model.  So this module imports
+no part of the compiler.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Stream:
     """Traffic of a region with one buffer.  Pairs are (read, written) bytes.
 
     argument: number of the kernel's parameter; -1 for memory that the kernel allocates.
-    shared: whether every thread touches all of it.
-    during: fraction of the region's time in which it is read for the first time.
-    footprint: bytes that it touches.
+    shared: whether every thread touches the whole buffer.
+    during: fraction of the region's time in which the buffer is read for the first time.
+    footprint: bytes that the region touches.
     l1, l2, l3: bytes that move into that cache.
     """
 
@@ -52,12 +52,12 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class ParallelRegion:
-    """A parallel loop, one of the loops that follow one another in its iterations, or (extent 1)
-    serial code.
+    """A parallel loop, one of several consecutive loops in its iterations, or (extent 1) serial
+    code.
 
     extent: iterations of the parallel loop.
-    entries: number of times that its threads are started; 0 for all but the first of loops in one
-        parallel loop.
+    entries: number of times that its threads are started.  Of several loops in one parallel loop,
+        only the first has entries.
     bodies: the loop bodies inside it.
     streams: the traffic of each buffer.
     """

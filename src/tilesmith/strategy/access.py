@@ -18,8 +18,8 @@ from .group import Group
 
 
 def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
-    """The bodies of `op` with producers inlined, except those in `keep`, reductions, scans,
-    loops.
+    """The bodies of `op` with its producers inlined.  Not inlined: producers in `keep`, reductions,
+    scans and stages written as loops.
     """
     kept = set(keep)
     memo: dict[Expr, Expr] = {}
@@ -46,7 +46,7 @@ def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
 
 
 def address_terms(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> Affine:
-    """The number of the element that an access addresses, as a sum of atoms with coefficients."""
+    """The linear address of an access in elements, as an affine form."""
     shape = layout.physical_shape(tensor.shape)
     flat: Expr = const(0)
     for index, extent in zip(layout.map_indices(indices), shape, strict=True):
@@ -60,7 +60,7 @@ def address(
     """Address of an access, in elements: a stride per variable, and the offset where all variables
     are 0.
 
-    None if that is not affine.
+    None if the address is not affine.
     """
     terms, constant = address_terms(tensor, indices, layout)
     coefficients = {atom: k for atom, k in terms.items() if isinstance(atom, Var)}
@@ -68,7 +68,7 @@ def address(
 
 
 def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[Var, int] | None:
-    """Stride of an access along each variable, in elements; None if it is not affine."""
+    """Stride of an access along each variable, in elements; None if the address is not affine."""
     strided = address(tensor, indices, layout)
     return None if strided is None else strided[0]
 
@@ -76,8 +76,8 @@ def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[V
 def known_strides(
     tensor: Tensor, indices: tuple[Expr, ...], layout: Layout
 ) -> dict[Var, int | None]:
-    """Like `strides`, for an access that need not be affine: None for each variable on which the
-    address does not depend linearly.
+    """Like `strides`, for any access.  The stride is None for a variable on which the address does
+    not depend linearly.
     """
     terms, _ = address_terms(tensor, indices, layout)
     known: dict[Var, int | None] = {a: k for a, k in terms.items() if isinstance(a, Var)}
@@ -88,7 +88,9 @@ def known_strides(
 
 
 def is_one_run(outer: int | None, inner: int | None, extent: int) -> bool:
-    """Whether an access with these strides can walk two loops as one; `extent`: the inner one's."""
+    """Whether one loop can replace two nested loops with these strides; `extent`: of the inner
+    loop.
+    """
     return outer is not None and inner is not None and outer == inner * extent
 
 
@@ -100,7 +102,7 @@ def accesses(
 
 
 def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tuple[Expr, ...]]]:
-    """For each read of the expanded `op`, then for its write: the tensor and the indices."""
+    """The tensor and the indices of each read of the expanded `op`, then of its write."""
     reads: list[tuple[Tensor, tuple[Expr, ...]]] = [
         (node.buffer, node.indices)
         for body in expand(op, keep)
@@ -111,11 +113,11 @@ def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tupl
 
 
 Divisions = frozenset[tuple[int, int]]
-"""(k, d) for each quotient or remainder by d of a sum in which the variable has coefficient k."""
+"""Pairs (k, d): a quotient or remainder divides a sum by d, and the variable's coefficient is k."""
 
 
 def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]:
-    """Divisions by constants in the expanded `op`, by the axis on which they depend."""
+    """Divisions by constants in the expanded `op`, for each axis of `op`."""
     by_axis: dict[Var, set[tuple[int, int]]] = {a.var: set() for a in op.axis}
     for body in expand(op, keep):
         for node in post_order(simplify(body)):
@@ -130,12 +132,12 @@ def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]
 
 
 def cycle(divided: Divisions, step: int = 1) -> int:
-    """Period of all remainders, in steps of `step` of the variable."""
+    """Number of steps, each of size `step`, after which all remainders repeat."""
     return math.lcm(1, *(d // math.gcd(d, k * step) for k, d in divided))
 
 
 def condition_vars(op: Compute, keep: Iterable[Compute] = ()) -> set[Var]:
-    """Variables on which a select between elements depends."""
+    """Variables in the conditions of the selects in the expanded `op`."""
     variables: set[Var] = set()
     for body in expand(op, keep):
         for node in post_order(body):

@@ -1,11 +1,12 @@
-"""Rules tried in turn, since a rule can't foresee every step that it takes.
+"""Schedule rules, tried in turn until the steps of one are legal.
 
-A rule recognises a structure and adds steps for it.  For some expressions one of these steps is
-illegal, or the schedule can't be lowered.  Then the group gets the next rule's schedule, and the
-log (topic `schedule`) says so.  The last rule adds no steps, so it fits every group.
+A rule recognises a structure and adds steps for it.  A rule can't foresee every failure: for some
+expressions one of its steps is illegal, or the schedule can't be lowered.  Then the group gets the
+next rule's schedule, and the log (topic `schedule`) says so.  The last rule adds no steps, so it
+suits every group.
 
-Tuned decisions belong to the first rule that fits without them.  If that rule fails because of the
-decisions, they are impossible.  No other rule is tried then, since tuning and records need to know.
+Tuned decisions belong to the first rule that succeeds without them.  If that rule fails with them,
+the decisions are impossible.  No other rule is tried then: tuning and its records need the error.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tilesmith.te.schedule import Schedule
 from .group import Group
 
 Rule: TypeAlias = Callable[[Config], "tuple[Schedule, Group] | None"]
-"""Schedules a group: returns a schedule of its own and the expressions that it schedules, or None
-if the rule does not fit.
+"""A rule.  It returns a new schedule and the expressions that this schedules.  It returns None if
+the rule does not apply to the group.
 """
 
 _log = logger("schedule")
@@ -34,9 +35,9 @@ _log = logger("schedule")
 def schedules(
     rules: Iterable[tuple[str, Rule]], body: Graph, cfg: Config
 ) -> Iterator[tuple[Schedule, Group]]:
-    """Schedules of a group by each of the `rules` (names with functions) that fits, in their order.
+    """Schedules of a group: one from each of the `rules` (names and functions) that applies.
 
-    Raises ScheduleError for impossible decisions, and if no rule fits.
+    Raises ScheduleError for impossible decisions, and if every rule fails.
     """
     failed: ScheduleError | None = None
     is_made = False
@@ -57,7 +58,7 @@ def schedules(
 
 
 def _fits(rule: Rule, cfg: Config) -> bool:
-    """True if the rule makes a schedule by default."""
+    """True if the rule makes a schedule without tuned decisions."""
     try:
         return rule(replace(cfg, chosen={}, seen=None)) is not None
     except ScheduleError:
@@ -70,10 +71,11 @@ def first_lowered(
     body: Graph,
     cfg: Config,
 ) -> Func:
-    """The kernel of the first schedule that `lower` can lower; `lower` returns None for a schedule
-    that it rejects.
+    """The kernel of the first schedule that `lower` accepts; it returns None for a schedule that it
+    rejects.
 
-    Raises the last ScheduleError if there is none, or the first one if decisions caused it.
+    Raises the last ScheduleError if no schedule is accepted.  With tuned decisions, raises the
+    first ScheduleError.
     """
     failed = ScheduleError(f"{operators(body)}: there is no schedule")
     for s, group in found:
@@ -91,5 +93,7 @@ def first_lowered(
 
 
 def operators(body: Graph) -> str:
-    """The operators of a group, which name it in messages: fused groups have no names."""
+    """The operators of a group.  They identify the group in messages, since fused groups have no
+    names.
+    """
     return "+".join(n.op.name for n in body.nodes)

@@ -1,4 +1,5 @@
-"""Attention recognised in tensor expressions: two products with reductions of rows between them.
+"""Recognition of attention in tensor expressions: two matrix products with row reductions between
+them.
 
 scores = q * k
 logits = scale and mask, for each score
@@ -17,13 +18,14 @@ from .group import Group, upstream
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attention:
-    """The stages of an attention; each tuple has producers first.
+    """The stages of an attention.  Each tuple lists producers before their readers.
 
     scores: the first product.
-    logits: the stage that the reductions of rows read: the scores, or a function of each score.
-    chain: the stages between the products, including the logits if these are not the scores.
+    logits: the stage that the row reductions read.  It is `scores`, or computes a function of each
+        score.
+    chain: the stages between the products.  They include `logits`, unless `logits` is `scores`.
     values: the second product.
-    epilogue: the stages after it.
+    epilogue: the stages after the second product.
     """
 
     scores: Compute
@@ -34,7 +36,7 @@ class Attention:
 
     @property
     def rows(self) -> tuple[Compute, ...]:
-        """The reductions of rows."""
+        """The row reductions."""
         return tuple(st for st in self.chain if st.reduce_axis)
 
 

@@ -1,4 +1,4 @@
-"""The description of a kernel (`KernelInfo`), written when it is made."""
+"""The description of a kernel (`KernelInfo`), written when the kernel is compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from .group import STEP
 
 
 def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo:
-    """Description of a fused body's kernel: its function as lowered (`nest`) and generated."""
+    """Description of a fused body's kernel, lowered to `nest` and brought into final form as
+    `final`.
+    """
     inputs = ", ".join(str(v.type) for v in body.inputs)
     outputs = ", ".join(str(v.type) for v in body.outputs)
     others = tuple(a for a in nest.attrs if a[0] != STEP)
@@ -34,7 +36,9 @@ def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo
 
 
 def _intrinsic(func: Func) -> str:
-    """The name of the first tensor intrinsic of a function that adds to its result."""
+    """The name of the first tensor intrinsic in a function that accumulates; empty if there is
+    none.
+    """
     stores = (s for s in walk(func.body) if isinstance(s, Store))
     intrinsics = (called(s.value) for s in stores)
     return next((i.name for i in intrinsics if i is not None and i.accumulates), "")

@@ -1,4 +1,4 @@
-"""A fused group as tensor expressions: the starting point of every schedule."""
+"""A fused group as tensor expressions, from which every schedule starts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Group:
     """Tensor expressions of a fused body.
 
     inputs: parameters that the kernel reads, in order.
-    outputs: parameters that it writes, after the inputs.
-    stages: the computes, producers first.
+    outputs: parameters that the kernel writes, after the inputs.
+    stages: the compute stages, producers first.
     layouts: layouts of the parameters that are not row-major.
     """
 
@@ -58,12 +58,12 @@ class Group:
         return s
 
     def layout(self, tensor: Tensor) -> Layout:
-        """The layout in which `tensor` is stored (row-major for values inside the group)."""
+        """The layout in which `tensor` is stored.  Values inside the group are row-major."""
         return self.layouts.get(tensor) or Layout.row_major(tensor.rank)
 
     def innermost(self, op: Compute) -> int | None:
-        """The innermost axis, by number, that has more than one element, in the memory order of the
-        result of `op`; None if there is none.
+        """Number of the innermost axis of more than one element, in the memory order of the result
+        of `op`; None if there is none.
         """
         dims = self.layout(op.outputs[0]).dims
         return next((d.axis for d in reversed(dims) if not same_dim(op.shape[d.axis], 1)), None)
@@ -73,7 +73,7 @@ class Group:
     ) -> Group:
         """The group with `old` replaced by `new`.
 
-        read: what a read of `old` becomes, if that is not the read of `new` at the same index.
+        read: the replacement of a read of `old`.  None: the read of `new` at the same index.
         """
         mapping = {old: new}
 
@@ -99,8 +99,8 @@ def upstream(op: Compute) -> set[Compute]:
 
 
 def accumulator(s: Schedule, sums: StageLike, out: StageLike, scope: Scope) -> Stage:
-    """The stage that accumulates the reduction `sums` in `scope`, inside the loops of `out`:
-    itself, or its elementwise reader.
+    """The stage that accumulates the reduction `sums` in `scope`, inside the loops of `out`, which
+    is `sums` or its elementwise reader.
     """
     stage = s[sums]
     if stage.name == s[out].name:
@@ -110,7 +110,7 @@ def accumulator(s: Schedule, sums: StageLike, out: StageLike, scope: Scope) -> S
 
 
 def constant_literals(body: Graph) -> dict[Value, Const]:
-    """The constants inside a fused body, of one element each, as expressions."""
+    """The one-element constants inside a fused body, as expressions."""
     return {
         c.value: const(logical_array(c).reshape(()).item(), c.value.dtype) for c in body.constants
     }
@@ -159,7 +159,9 @@ def group_tensors(body: Graph) -> Group:
 def _without_padding(
     outputs: tuple[Tensor, ...], layouts: dict[Tensor, Layout]
 ) -> tuple[Tensor, ...]:
-    """The same tensors, which read halos that are wide enough instead of zero padding."""
+    """The same tensors.  Zero padding is replaced by reads of the operand's halo, if that is wide
+    enough.
+    """
     new: dict[Tensor, Tensor] = {}
     for op in stages(outputs):
         padding = zero_padding(op)

@@ -1,7 +1,7 @@
 """Operators written as loops: their accesses become addresses in the layouts of the group.
 
 The operator marks independent loops with the kind "parallel", and uses logical indices.  Each kind
-of target maps these loops to its threads and vectors.  Loops that a schedule made are kept.
+of target maps parallel loops to threads and vectors.  Loops from a user's schedule stay unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_mapped(body: Graph) -> bool:
 
 
 def irregular_nest(body: Graph, name: str) -> Func:
-    """The loops of an operator written as such.  Parameters are the group's inputs, then its
+    """The loop nest of an operator written as loops.  Parameters are the group's inputs, then its
     outputs, then the symbols of extents.
     """
     node = body.nodes[0]

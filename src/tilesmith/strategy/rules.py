@@ -1,4 +1,4 @@
-"""Schedules by rule, as a value: the interface of a backend to rooms that serve any target."""
+"""The schedule rules of one kind of target, as a value that target-independent code can call."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .versions import Versions
 class ScheduleRules:
     """The schedules of fused groups for one kind of target.
 
-    expressions: the tensor expressions of a group that rules schedule.
-    schedules: the schedules of a group by each rule that fits, the best first, each with the
-        expressions that it schedules: these, or others of the same group.
-    generate: adds the steps that fit any expression to an empty schedule.
-    is_generic: whether expressions describe all of a group, so that `generate` fits it.
-    is_fixed: whether a group of primitive operators has loops that leave nothing to decide.
-    packed_layouts: by input number, the layouts that decisions give to constants.
-    versions: the symbolic extent for whose sizes a group has several schedules, if there is one.
-    lower_group: the kernel of a group, by rule, as a loop nest.
-    lower_scheduled: the kernel of a group with any schedule.
-    lower_plain: the kernel of a group by the simplest schedule, which can be compiled where the
-        rule's can't.
+    expressions: returns the tensor expressions of a group that the rules schedule.
+    schedules: yields schedules of a group, one from each rule that applies, best first.  Each comes
+        with the expressions that it schedules, which may differ from `expressions`.
+    generate: adds generic steps, which apply to any expression, to an empty schedule.
+    is_generic: decides whether expressions describe all of a group, so that `generate` applies.
+    is_fixed: decides whether the loops of a group of primitive operators leave nothing to tune.
+    packed_layouts: returns the layouts that tuning decisions give to constants, by input number.
+    versions: returns the symbolic extent by which a group has several schedules; None without.
+    lower_group: returns the loop nest of a group's kernel, scheduled by the rules.
+    lower_scheduled: returns the loop nest of a group's kernel with a given schedule.
+    lower_plain: returns the loop nest of a group's kernel with the simplest schedule.  It compiles
+        even if the rules' schedules don't.
     """
 
     expressions: Callable[[Graph], Group]

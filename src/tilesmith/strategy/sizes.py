@@ -1,17 +1,17 @@
 """Schedules for all sizes at once.
 
-Rules decide for one size: the expected one.  The steps of that schedule name stages and axes, not
-extents.  So the same steps schedule the expressions of all sizes: tiles stay whole, and loops get
-tails.  A loop that is a vector or unrolled at its expected extent becomes a loop of such vectors,
-or a plain loop (`StageState.is_adaptable`).
+Rules make a schedule for the expected sizes.  Its steps name stages and axes, not extents.  So the
+same steps schedule the expressions of all sizes: tiles stay full, and loops get tails.  A loop that
+is a vector or unrolled at its expected extent becomes a loop of such vectors, or a plain loop
+(`StageState.is_adaptable`).
 
 The expressions of all sizes may have an additional stage, such as padding that the expected size
-does without.  No step names it, and it is inlined.
+does without.  No step names this stage, so it is inlined.
 
 The expected sizes may be a special case: 224 is a multiple of 32, so nothing is padded there, and a
 batch of one makes rows contiguous.  If loops can be fused only at the expected sizes, the group is
-scheduled for sizes nearby.  If they can be fused nearby too, it is scheduled for far larger ones
-(`typical_graph`).
+scheduled for sizes nearby.  If they can be fused nearby too, the group is scheduled for far larger
+sizes (`typical_graph`).
 """
 
 from __future__ import annotations
@@ -35,20 +35,23 @@ from .access import condition_vars, is_one_run, known_strides, places
 from .group import Group, group_tensors
 
 _STEPS = (3, 5, 7, 11, 13, 17, 19, 23)
-"""Offsets from the expected sizes: coincidences of several sizes don't survive them."""
+"""Offsets from the expected sizes.  They differ, so that coincidences between several sizes vanish.
+"""
 
 _FAR = 16
-"""Factor of the expected sizes at which fusing loops is tried: a crop to 1024 covers a whole image
-of 224, which is contiguous.
+"""Factor on the expected sizes for a second try at fusing loops.  Sizes nearby do not show all
+coincidences: a crop to 1024 covers a whole image of 224, which is contiguous.
 """
 
 _MOST = 32
-"""Upper bound on how often an element is computed on average; halos of tiles cause much less."""
+"""Upper bound on the average number of times that an element is computed.  Halos of tiles cause far
+fewer.
+"""
 
 
 def for_all_sizes(schedule: Schedule, group: Group) -> Schedule:
-    """The steps of `schedule`, which was made for `group` at its expected sizes, applied to the
-    expressions of `group`.
+    """The schedule of the symbolic expressions of `group` by the steps of `schedule`, which was
+    made for the expected sizes.
 
     Raises ScheduleError if a step is illegal for a symbolic extent.
     """
@@ -62,8 +65,9 @@ def for_all_sizes(schedule: Schedule, group: Group) -> Schedule:
 
 
 def typical_graph(body: Graph) -> Graph:
-    """The fused group `body` at the sizes for which rules decide: the expected ones, or others if
-    loops without reductions can be fused only at the expected ones.
+    """The fused group `body` at the sizes for which rules schedule it: the expected sizes, or
+    others if some loops can be fused only at the expected sizes.  Groups with reductions always get
+    the expected sizes.
     """
     near = expected_graph(body)
     runs = _runs_without_sums(near)
@@ -81,7 +85,7 @@ def typical_graph(body: Graph) -> Graph:
 
 
 def _others(symbols: Iterable[Var], times: int) -> dict[Var, int]:
-    """Sizes near `times` times the expected ones, each with another offset."""
+    """Sizes near `times` times the expected sizes, each with a different offset."""
     sizes: dict[Var, int] = {}
     for i, symbol in enumerate(symbols):
         size, step = times * expected(symbol), _STEPS[i % len(_STEPS)]
@@ -91,7 +95,7 @@ def _others(symbols: Iterable[Var], times: int) -> dict[Var, int]:
 
 
 def _runs_without_sums(body: Graph) -> set[tuple[str, int, int]] | None:
-    """`_runs` of a fused group; None for one with reductions, or with inconsistent sizes."""
+    """`_runs` of a fused group; None if the group has reductions or its sizes are inconsistent."""
     try:
         group = group_tensors(body)
     except (ValueError, ModelError):
@@ -122,8 +126,8 @@ def _runs(group: Group) -> set[tuple[str, int, int]]:
 
 
 def explodes(func: Func, group: Group) -> bool:
-    """Whether the kernel `func` of `group` recomputes far too much: a part of a producer has no
-    constant bound, so that all of the producer is computed for each tile.
+    """Whether the kernel `func` of `group` recomputes far too much.  This happens if the part of a
+    producer that a tile needs has no constant bound: each tile then computes the whole producer.
     """
     extents = ((a.extent for a in (*s.axis, *s.reduce_axis)) for s in group.stages)
     return stores(func) > _MOST * sum(map(expected_size, extents))

@@ -1,8 +1,7 @@
 """Kernels in two versions, for few and for many values of a symbolic extent.
 
-A schedule that is good for many rows may be poor for one.  Where both occur in runs of one program,
-such as prompts and the tokens that follow, a kernel holds both loop nests, and the extent selects
-one.
+A schedule that is good for many rows may be poor for one row.  If one program runs both, such as
+prompts and the tokens that follow, a kernel holds two loop nests, and the extent selects one.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ class Versions:
     few: the value for which the version for few is scheduled.
     many: the value for which the version for many is scheduled, if it exceeds the expected one; 0:
         sixteen times `most`.
-    has_one: whether there is another version for the value 1 alone.  Its loops know that value, so
-        loops around the extent may be fused.
+    has_one: whether there is another version for the value 1 alone.  There the extent is the
+        constant 1, so the loops around it may be fused.
     """
 
     extent: Var
@@ -56,11 +55,11 @@ class Versions:
 
 
 def expecting(body: Graph, sizes: Mapping[Var, int]) -> tuple[Graph, dict[Var, Var]]:
-    """The fused group `body` with symbols whose expected sizes are `sizes`, and the symbols of
-    `body` that they replace.
+    """The fused group `body` with new symbols, whose expected sizes are `sizes`, and a map from the
+    new symbols to the replaced symbols.
 
-    A schedule for many rows is lowered with many as expected: otherwise the 16 rows of a tile would
-    exceed the expected rows, and each tile would compute all rows.
+    A schedule for many rows must be lowered with many expected rows.  Otherwise the 16 rows of a
+    tile would exceed the expected rows, and each tile would compute all rows.
     """
     new = {
         v: replace(v, sizes=replace(v.sizes, expected=min(max(n, v.sizes.low), v.sizes.high)))
@@ -73,7 +72,7 @@ def expecting(body: Graph, sizes: Mapping[Var, int]) -> tuple[Graph, dict[Var, V
 
 
 def renamed(func: Func, names: Mapping[Var, Var]) -> Func:
-    """The kernel with other symbols."""
+    """The kernel `func` with its symbols replaced."""
     if not names:
         return func
     exprs: dict[Expr, Expr] = {**names}

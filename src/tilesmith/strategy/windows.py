@@ -1,8 +1,8 @@
 """Fused groups whose results are strided windows on their operand's memory.
 
-Slices, splits and reshapes may move nothing, and so may transpositions to the memory order.  The
-address of each result's element in the operand is then an affine function of its indices.  A layout
-with spans expresses that.
+Slices, splits, reshapes, and transpositions to the memory order may need no copy.  If so, the
+address of a result's element in the operand is an affine function of the element's indices.  A
+layout with spans expresses this function.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
     """The layout of each result of `body` in the memory of its one operand, and its first
     element.
 
-    None if a result is not in the operand element for element, or not in the order of its own
-    layout.
+    None if a result contains anything but elements of the operand, or if these are not in the order
+    of the result's own layout.
     """
     if len(body.inputs) != 1 or body.constants or any(n.op.is_irregular() for n in body.nodes):
         return None
@@ -58,7 +58,7 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
 
 
 def window_layout(strides: list[int], shape: tuple[int, ...], order: Layout) -> Layout | None:
-    """The layout with dimensions in `order` in which axes of `shape` have `strides`, if any."""
+    """The layout with dimensions in `order` in which axes of `shape` have `strides`, or None."""
     if order.has_padding or 0 in shape:
         return None
     spans = [0] * len(order.dims)

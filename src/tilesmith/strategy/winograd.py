@@ -39,12 +39,12 @@ def schedule_products(
     s: Schedule, products: Tensor, reader: Stage, at: Axis, place: int, rows: int, lanes: int,
     columns: int | None = None, steps: int = 1,
 ) -> tuple[Stage, Axis]:  # fmt: skip
-    """Schedule the products at loop `at` of `reader`, in register tiles: `rows` tiles of axis
-    `place`, and `columns` columns of the last axis (None: all that are needed there).
+    """Schedule the products at loop `at` of `reader`, in register tiles of `rows` rows along axis
+    `place` and `columns` columns of the last axis (None: all columns that `at` needs).
 
     steps: reduction steps to unroll.
 
-    Returns the stage in registers, and its loop over the reduction.
+    Returns the register stage, and its reduction loop.
     """
     acc = s.cache_write(products, "register")
     stage, own = s[products], s[acc]

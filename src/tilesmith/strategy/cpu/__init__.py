@@ -1,4 +1,4 @@
-"""Default schedules for CPUs: analytic, nothing is measured."""
+"""Default schedules for CPUs, chosen by an analytic model without measurements."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def expressions(body: Graph) -> Group:
 def schedules(
     body: Graph, target: Target, cfg: Config = ANALYTIC
 ) -> Iterator[tuple[Schedule, Group]]:
-    """Schedules of a fused group by each rule that fits, best first, with tensor expressions."""
+    """Schedules of a fused group, one from each rule that applies, best first, each with the tensor
+    expressions that it schedules.
+    """
     group = expressions(body)
 
     def named(rule: _Form) -> Rule:
@@ -59,12 +61,16 @@ def schedules(
 
 
 def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Schedule, Group]:
-    """The schedule of a fused group, by default the analytic one, and its tensor expressions."""
+    """The best schedule of a fused group, and its tensor expressions.  The default decisions are
+    analytic.
+    """
     return next(schedules(body, target, cfg))
 
 
 _Form: TypeAlias = Callable[[Schedule, Group, Target, Config], "bool | None"]
-"""Adds steps to an empty schedule; False, with nothing done, for a group that it does not know."""
+"""Adds steps to an empty schedule.  Returns False without adding steps for an unknown form of
+group.
+"""
 
 
 def _forms(body: Graph, group: Group, target: Target) -> Iterator[tuple[str, _Form]]:
@@ -106,7 +112,9 @@ def _product(
 
 
 def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> None:
-    """Schedule results, reductions and values read repeatedly in own loops; inline the rest."""
+    """Give results, reductions and repeatedly read values their own loop nests; inline other
+    stages.
+    """
     outputs = {t.op for t in group.outputs}
     reductions = {st for st in group.stages if st.reduce_axis}
     kept = [
@@ -126,7 +134,7 @@ def _stage_by_stage(s: Schedule, group: Group, target: Target, cfg: Config) -> N
 
 
 def is_generic(body: Graph, group: Group) -> bool:
-    """Whether the tensor expressions describe all of the group: then generic schedules fit."""
+    """Whether generic schedules apply: the tensor expressions describe the whole group."""
     return not is_attention(group) and winograd_op(body) is None
 
 

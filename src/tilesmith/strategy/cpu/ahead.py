@@ -1,8 +1,8 @@
-"""Prefetching for accesses that are not sequential, and positions that are computed once.
+"""Prefetching for accesses that are not sequential, and the choice to compute read positions once.
 
-Hardware prefetchers follow sequential reads.  They foresee neither indices that data decide nor the
-previous row of a backward walk.  Such rows are prefetched a little ahead.  If elements of a row are
-read in any order, the whole row is prefetched sequentially while the row before it is used.
+Hardware prefetchers follow sequential reads.  They foresee neither data-dependent indices nor rows
+that are walked backwards.  Such rows are prefetched a little ahead.  If elements of a row are read
+in any order, the whole row is prefetched sequentially while the row before it is used.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MANY_ROWS = 16
 
 
 def is_used_again(group: Group, op: Compute) -> bool:
-    """Whether `op` computes positions that select elements along a reader's vectors and are the
-    same for each of its rows.  They are then computed once, not for each row.
+    """Whether to compute the positions in `op` once and store them.  They select elements along the
+    vectors of a reader, and all rows of the reader use the same positions.
     """
     if op.reduce_axis or not any(isinstance(n, Load) for b in op.body for n in post_order(b)):
         return False
@@ -56,8 +56,8 @@ def prefetch_taken(
 ) -> None:
     """Add prefetches to the scheduled root stage `op`, whose innermost loop is vectorised.
 
-    It prefetches tensors that it reads backwards or by index, but not those small enough to stay in
-    the cache.
+    The prefetched tensors are read backwards or at indices from memory.  Tensors that stay in the
+    cache are not prefetched.
     """
     stage = s[op.outputs[0]]
     leaves = stage.leaf_axes
@@ -90,7 +90,7 @@ def prefetch_taken(
 def _distance(
     tensor: Tensor, indices: tuple[Expr, ...], inner: Var, row: int, target: Target
 ) -> int:
-    """Prefetch distance of a row in iterations; 0 for no prefetching.
+    """Prefetch distance of a row in iterations; 0: the row is not prefetched.
 
     inner: the vectorised axis.
     row: elements that one iteration of the surrounding loop reads.
@@ -114,5 +114,5 @@ def _distance(
 
 
 def _by_index(indices: tuple[Expr, ...]) -> list[Expr]:
-    """Those of `indices` that are themselves read from memory."""
+    """The `indices` that are loaded from memory."""
     return [i for i in indices if reads_memory(i)]

@@ -35,22 +35,23 @@ from .reduction import in_vectors, reduce_along, vectorize
 from .row_scale import scale_results
 
 SHARED_HEADS = 2
-"""Least heads per thread for which threads share heads; with fewer, they share blocks of rows."""
+"""Fewest heads per thread for which heads are divided among threads; for fewer, blocks of rows are.
+"""
 
 
 def is_attention(group: Group) -> bool:
-    """True for an attention whose second product reads reductions of rows."""
+    """True for an attention whose second product reads row reductions."""
     a = attention_in(group)
     return a is not None and not upstream(a.values).isdisjoint(a.rows)
 
 
 def with_scaled_results(group: Group) -> Group:
-    """An attention group whose row scale is moved to the result."""
+    """The attention group `group` with its row scale moved to the result."""
     return scale_results(group, group.products[-1])
 
 
 def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
-    """Schedule an attention group (`with_scaled_results`)."""
+    """Schedule an attention group that `with_scaled_results` returned."""
     a = attention_in(group)
     assert a is not None  # fusion makes only groups that have both products
     values, scores = a.values, _contraction(a.scores)
@@ -60,7 +61,7 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
     for stage in a.epilogue:
         if stage is not top and stage is not out.op:
             s[stage.outputs[0]].compute_inline()
-    if top is not out.op:  # a separate pass puts the result in order
+    if top is not out.op:  # a separate pass reorders the result
         schedule_injective(s, group, out.op, target, keep=(top,))  # type: ignore[arg-type]  # not an input
     acc = accumulator(s, values, top, "register").op.outputs[0]
     scores_acc = accumulator(s, a.scores, a.logits, "register").op.outputs[0]
@@ -113,13 +114,13 @@ def schedule_attention(s: Schedule, group: Group, target: Target) -> None:
 
 
 def _contraction(product: Compute) -> Contraction:
-    """The roles of the axes in a product whose last axis is the vector axis."""
+    """The roles of a product's axes, with its last axis as the vector axis."""
     c = analyse(product, frozenset(), product.axis[-1])
     assert c is not None
     return c
 
 
-# --- what is computed for a block of rows
+# --- stages for a block of rows
 
 
 def _register_tile(
@@ -130,7 +131,7 @@ def _register_tile(
     width: int,
     lanes: int,
 ) -> None:
-    """Accumulate the last two axes of `acc` in registers, `width` columns, in whole vectors."""
+    """Keep a tile of `acc` in registers: the last two axes, `width` columns in whole vectors."""
     stage = s[acc]
     stage.compute_at(*loop)
     s.transform_layout(acc, Layout.with_innermost(acc.rank, acc.rank - 1, lanes))
@@ -143,7 +144,7 @@ def _register_tile(
 def _schedule_chain(
     s: Schedule, group: Group, a: Attention, outer: tuple[Any, Any], lanes: int
 ) -> None:
-    """Schedule the stages between the contractions except the logits, each over a block of rows."""
+    """Schedule the stages between the contractions for a block of rows.  Leaves out the logits."""
     before = upstream(a.logits)
     for stage in reversed(a.chain):
         handle = s[stage.outputs[0]]
@@ -172,7 +173,7 @@ def _schedule_chain(
 
 
 def _is_kept(group: Group, stage: Compute, values: Compute) -> bool:
-    """Whether a stage is stored: `values` reads it, or it is costly and read more than once."""
+    """Whether to store a stage: `values` reads it, or it is costly and read more than once."""
     readers = group.consumers(stage)
     if values in readers:
         return True
@@ -197,7 +198,7 @@ def _schedule_logits(
 
 
 def _vectors_beside(rows: int, columns: int, target: Target, lanes: int) -> int:
-    """Vectors per row of a register tile of `rows` rows: as many as registers allow, 6 at most."""
+    """Vectors per row of a register tile of `rows` rows: as many as fit in registers, at most 6."""
     most = max((target.vector_registers - 1) // (rows + 1), 1)
     return min(most, -(-columns // lanes), 6)
 
@@ -206,7 +207,7 @@ def _vectors_beside(rows: int, columns: int, target: Target, lanes: int) -> int:
 
 
 def _grouped_axes(group: Group, c: Contraction) -> frozenset[int]:
-    """The axes of the contractions along which several heads of queries share packed keys."""
+    """The axes of the contractions along which several query heads share the same packed keys."""
     walk = _walk(group, c.w, c.op)
     if walk is not None and walk.get(c.op.axis[-1].var, 0) == 1:
         return frozenset()
@@ -217,7 +218,9 @@ def _grouped_axes(group: Group, c: Contraction) -> frozenset[int]:
 
 
 def _walk(group: Group, load: Load, op: Compute) -> dict[Var, int] | None:
-    """Strides of `load` in the memory of its source; None if stages between them do arithmetic."""
+    """Strides of `load` in the memory of its source.  None if stages between load and source
+    compute.
+    """
     tensor, indices, _ = source_of(load)
     if isinstance(tensor.op, Compute):
         return None
@@ -233,8 +236,8 @@ def _pack_keys(
     loop: tuple[Any, Any] | None,
     target: Target,
 ) -> bool:
-    """Copy the keys of a head into column blocks, unless they are contiguous along the columns
-    already.  Returns whether they are copied.
+    """Copy the keys of a head into column blocks.  Returns False, without a copy, if the keys are
+    contiguous along the columns already.
     """
     column = c.op.axis[-1].var
     walk = _walk(group, c.w, c.op)
@@ -263,7 +266,7 @@ def _pack_keys(
 def _copy(
     s: Schedule, load: Load, along: Var, acc: Tensor, loop: tuple[Any, Any] | None, lanes: int
 ) -> None:
-    """Give `acc` a row-major copy of what it reads, with `along` innermost."""
+    """Make a row-major copy of an operand for `acc`, with axis `along` innermost."""
     copy = s.cache_read(load.buffer, "heap", [acc])  # type: ignore[arg-type]  # a tensor
     stage = s[copy]
     at_axis = next(i for i, x in enumerate(load.indices) if along in free_vars(x))

@@ -1,8 +1,8 @@
 """The loops of an attention kernel's result: heads, rows and columns, in the order in which the
 result is stored.
 
-A transpose and a reshape after the second contraction merge heads into one axis.  Splitting the
-axes of the result undoes the merge, so that tiles are stored directly in their final place.
+A transpose and a reshape after the second contraction merge heads into one axis.  The axes of the
+result are split to undo the merge.  So tiles are stored directly in the result.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from .contraction import RegisterTile, best_tile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """The stage whose loops contain all others.
+    """The stage whose loops contain the loops of all other stages.
 
     stage: that stage.
-    indices: where `stage` reads the second contraction.
-    split: axes of `stage` that merge two axes of the contraction, with the extent of the inner one.
+    indices: the indices at which `stage` reads the second contraction.
+    split: axes of `stage` that merge two axes of the second contraction, each with the extent of
+        the inner one of the two.
     tile: register tile of the second contraction.
     """
 
@@ -44,8 +45,8 @@ def find_result(
 ) -> Result:
     """The result stage of a group whose second contraction is `values`, followed by `epilogue`.
 
-    It is the group's output if, after its axes are split, rows and columns are loops of it.
-    Otherwise it is the last elementwise stage after the contraction.
+    The stage is the group's output, if rows and columns are loops of the output after its axes are
+    split.  Otherwise it is the last elementwise stage after the contraction.
     """
     out = group.outputs[0].op
     assert isinstance(out, Compute)
@@ -71,10 +72,11 @@ def find_result(
 def _tile(
     values: Compute, merged_rows: bool, merged_columns: bool, target: Target
 ) -> RegisterTile | None:
-    """The register tile of the second contraction; None if no good tile divides a merged axis.
+    """The register tile of the second contraction; None if a merged axis is not divisible by a good
+    tile.
 
-    If the result merges an axis with others, tiles must divide the axis: a tail would run into the
-    next head.
+    If the result merges an axis with others, the axis must be a multiple of the tile.  A tail tile
+    would extend into the next head.
     """
     rows, width = extent(values.axis[-2]), extent(values.axis[-1])
     element = values.outputs[0].dtype.bytes
@@ -95,7 +97,7 @@ def _tile(
 
 
 def _dividing_vectors(width: int, lanes: int) -> int | None:
-    """Vectors in a tile whose columns divide `width`; None if no number does."""
+    """Number of vectors of a tile that divides `width` evenly; None if there is none."""
     if width <= lanes:
         return 1
     return next((v for v in range(6, 0, -1) if width % (v * lanes) == 0), None)
@@ -103,8 +105,9 @@ def _dividing_vectors(width: int, lanes: int) -> int | None:
 
 def reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var, int]] | None:
     """The indices at which `out` reads `values`, and the axes of `out` that merge two axes of
-    `values`, with the extent of the inner one.  None if it reads several elements, or if the last
-    two indices are neither axes of `out` nor parts of merged ones.
+    `values`, each with the extent of the inner one of the two.  None if `out` reads several
+    elements, or if one of the last two indices is neither an axis of `out` nor part of a merged
+    axis.
     """
     if out is values:
         return tuple(x.var for x in out.axis), {}
@@ -136,8 +139,8 @@ def result_loops(
 ) -> tuple[list[tuple[int | None, Any, int]], Any, Any]:
     """Loops of stage `o`: (outer loops, the loop over rows, the loop over columns).
 
-    An outer loop is a triple: the number of the second contraction's axis (None if that axis has
-    one element), the loop and its extent.
+    Each outer loop is a triple: axis number in the second contraction (None for an axis of one
+    element), loop, extent.
     """
     loops: dict[Expr, tuple[Any, int]] = {}
     stage = result.stage

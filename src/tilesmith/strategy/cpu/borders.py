@@ -1,4 +1,4 @@
-"""Writes into part of a buffer: slices of a larger tensor, borders of zeros around a result."""
+"""Writes into a part of a buffer: a slice of a larger tensor, or the zero border of a result."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def with_zero_halos(func: Func, group: Group, target: Target) -> Func:
 def zero_borders(
     buffer: Buffer, layout: Layout, logical: tuple[Dim, ...], target: Target
 ) -> list[Stmt]:
-    """Loops that write zeros into the halo of a tensor of `logical` shape in `buffer`."""
+    """Loops that write zeros into the halo of a tensor.  The tensor has shape `logical` and is
+    stored in `buffer`.
+    """
     shape = layout.dense.physical_shape(logical)
     pieces = []
     for position, d in enumerate(layout.dims):
@@ -89,7 +91,8 @@ def _zeros(
 
 @lru_cache(maxsize=256)
 def _filled(dtype: DType, slab: tuple[Dim, ...], place: tuple[int, Dim], target: Target) -> Func:
-    """A function that fills a slab with zeros.  Kernels of a model share functions for equal slabs.
+    """A function that fills a slab with zeros.  All kernels of a model share one function for equal
+    slabs.
 
     place: position of the slab in its buffer; the slabs of one buffer have different variables.
     """
@@ -104,7 +107,9 @@ def _filled(dtype: DType, slab: tuple[Dim, ...], place: tuple[int, Dim], target:
 
 
 def _schedule_rows(s: Schedule, op: te.Compute, target: Target) -> None:
-    """A loop for each axis: fused ones would need divisions by extents known at run time only."""
+    """Make a loop for each axis.  Fused loops would divide by extents that are known at run time
+    only.
+    """
     stage = s[op.outputs[0]]
     extents = [expected(a.extent) for a in op.axis]
     lanes = target.vector_lanes(op.outputs[0].dtype.bytes)

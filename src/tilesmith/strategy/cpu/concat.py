@@ -1,8 +1,8 @@
 """Concatenation: one copying loop nest per operand, each writing its own slice of the result.
 
 A single tensor expression would select among the operands for every element.  Separate loop nests
-copy at memory speed.  Where the operands contribute short rows to the result, the nests share their
-outer loops.
+copy at memory speed.  If the operands' rows in the result are short, the nests share their outer
+loops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .borders import redirect, zero_borders
 from .injective import schedule_injective
 
 MOST_VECTORS = 4
-"""Most vectors of an operand's row that are copied without a loop."""
+"""Upper bound on the vectors of an operand's row that unrolled code copies."""
 
 
 def is_concat(body: Graph) -> bool:
@@ -81,11 +81,12 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
 
 
 def together(pieces: Sequence[Stmt]) -> Stmt:
-    """`pieces` in one loop, if all are loops with the same number of iterations.
+    """`pieces` fused into one loop, if all are loops with the same trip count; else one after the
+    other.
 
-    The pieces write different elements and read none of them.  In one loop, short rows of the
-    result are written whole.  Loops over few vectors are unrolled, so that all parts of a cache
-    line are written directly one after the other.
+    The pieces write different elements and read none of them.  The fused loop writes each short row
+    of the result as a whole.  Loops over few vectors are unrolled.  So the parts of a cache line
+    are written in direct succession.
     """
     loops = [p for p in pieces if isinstance(p, For)]
     first = loops[0] if loops else None
@@ -107,7 +108,7 @@ def together(pieces: Sequence[Stmt]) -> Stmt:
 
 
 def _unrolled(piece: Stmt) -> Stmt:
-    """`piece` with its loop unrolled if it has few iterations."""
+    """`piece` with its loop unrolled if the loop has few iterations; else `piece`."""
     if not isinstance(piece, For) or piece.kind != "serial" or not isinstance(piece.extent, Const):
         return piece
     short = piece.extent.value <= MOST_VECTORS

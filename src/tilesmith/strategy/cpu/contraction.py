@@ -44,7 +44,8 @@ class Contraction:
     op: the contraction.
     x: the factor whose elements are broadcast.
     w: the factor whose vectors are loaded.
-    vector: the axis along lanes; None if no axis of `w` or of both factors is usable.
+    vector: the axis along lanes; None if neither an axis of `w` nor an axis of both factors is
+        usable.
     rows: axes of `x` only.
     batch: axes of both factors.
     columns: axes of `w` only, usually with the vector axis.
@@ -60,17 +61,17 @@ class Contraction:
 
     @property
     def is_batched(self) -> bool:
-        """Whether lanes run along an axis of both factors."""
+        """Whether the vector axis occurs in both factors."""
         return any(a is self.vector for a in self.batch)
 
 
 def analyse(
     op: Compute, constants: frozenset[Tensor], contiguous: IterVar | None
 ) -> Contraction | None:
-    """Roles of the axes in a contraction; None if `op` is none.
+    """Roles of the axes in a contraction; None if `op` is no contraction.
 
-    contiguous: the output axis that is contiguous in memory; None leaves the choice to this
-        function.
+    contiguous: the output axis that is contiguous in memory; None: this function chooses the vector
+        axis.
     """
     factors = product_of_loads(op)
     if factors is None:
@@ -122,8 +123,8 @@ class RegisterTile:
 
 
 UNEVEN = 0.03
-"""Upper bound on load imbalance: the fraction of an output's time that the tail rows cost when rows
-are divided among threads.  It shrinks with the number of tiles.
+"""Upper bound on load imbalance if rows are divided among threads: the fraction of an output's time
+that tail rows add.  The fraction shrinks as the number of tiles grows.
 """
 
 
@@ -140,18 +141,19 @@ def best_tile(
     scratch: int = 0,
 ) -> tuple[RegisterTile, float]:
     """The register tile with the least predicted time for a `rows` x `columns` output, and the
-    cycles of all tiles' reduction step.
+    cycles of one reduction step of all tiles.
 
-    Per reduction step a tile starts rows * vectors FMAs.  It loads its vectors and (`broadcast`)
+    Per reduction step a tile starts rows * vectors FMAs.  It loads its vectors and, if `broadcast`,
     one scalar per row, at two loads per cycle.  FMAs stall when there are fewer accumulators than
-    latency x ports.  The part of a tile beyond the columns of the output is wasted.  Rows are
-    peeled, so a tail of rows costs only its load imbalance, up to `UNEVEN`, where threads share the
-    rows.
+    latency x ports.  The part of a tile beyond the columns of the output is wasted.  Tail rows are
+    peeled, so they waste nothing.  Where threads share the rows, the tail adds load imbalance, at
+    most `UNEVEN`.
 
     vectors: fixes the vectors per row.
     row_bytes: stride in bytes between the elements that neighbouring rows read.  Rows whose cache
         lines evict each other from the L1 cache cost an L2 read in every step.
-    outer: number of such outputs; if there are many, threads share outputs instead of rows.
+    outer: number of outputs of this size.  If there are many, threads share outputs instead of
+        rows.
     scratch: registers that the instruction needs besides accumulators and operands.
     """
     lanes = target.vector_lanes(element_bytes)
@@ -188,10 +190,9 @@ def best_tile(
 
 
 def resident_rows(row_bytes: int | None, target: Target) -> int:
-    """Rows, `row_bytes` apart, of which the L1 cache keeps one line each at the same time; at least
-    1.
+    """Number of rows with stride `row_bytes` whose current lines fit in L1 together; at least 1.
 
-    Rows whose distance has a large power of two as a factor share few sets.
+    If a large power of two divides the stride, the rows map to few cache sets.
     """
     if not row_bytes:
         return MAX_ROWS
@@ -200,17 +201,17 @@ def resident_rows(row_bytes: int | None, target: Target) -> int:
 
 
 def tile_vectors(columns: int, lanes: int) -> list[int]:
-    """The widths of a register tile, in vectors, that are worth trying."""
+    """Candidate widths of a register tile, in vectors."""
     return [n for n in range(1, MAX_VECTORS + 1) if (n - 1) * lanes < columns]
 
 
 def single_row_vectors(columns: int, lanes: int, target: Target, cached: bool = True) -> int | None:
-    """Vectors per row of a tile of one row, for a row-major `w`; None if there are too few columns
-    for blocks of that width.
+    """Vectors in a one-row tile for a row-major `w`; None if there are too few columns for blocks
+    of a good width.
 
-    Every element of `w` is read once.  So reads must form long runs, which the hardware prefetches,
-    and threads must still have blocks to share.  If `w` is not `cached`, its short rows are read
-    whole, as one run.
+    Every element of `w` is read once.  So reads must form long runs, since hardware prefetches
+    these.  Threads must still have several blocks to share.  If `w` is not `cached`, short rows are
+    read whole: all of `w` is one run.
     """
     widest = widest_row(target)
     total = -(-columns // lanes)
@@ -224,7 +225,7 @@ def single_row_vectors(columns: int, lanes: int, target: Target, cached: bool = 
 
 
 def widest_row(target: Target) -> int:
-    """Vectors in the widest tile of one row; it leaves a few registers for operands."""
+    """Vectors in the widest one-row tile.  A few registers remain for operands."""
     return target.vector_registers * 3 // 4
 
 
@@ -237,7 +238,7 @@ def step_cycles(rows: int, vectors: int, target: Target, broadcast: bool = True)
 
 
 def product_cycles(c: Contraction, target: Target) -> float:
-    """Cycles of all register tiles of a contraction; a tile's rows may be any row axis."""
+    """Cycles of all register tiles of a contraction, if all row axes count as one axis of rows."""
     assert c.vector is not None
     rows = max(expected_size(a.extent for a in c.rows if a is not c.vector), 1)
     if c.is_batched:
@@ -250,7 +251,7 @@ def product_cycles(c: Contraction, target: Target) -> float:
 
 
 def row_extent(c: Contraction) -> int:
-    """Iterations of the row loop: all rows if their axes can be fused, else the innermost axis."""
+    """Iterations of the row loop: the product of the extents of the row axes that can be fused."""
     rows = fusable_rows(c)
     n = 1
     for r in rows:
@@ -259,14 +260,14 @@ def row_extent(c: Contraction) -> int:
 
 
 def outer_extent(c: Contraction) -> int:
-    """Iterations of all axes but the rows and columns of a tile."""
+    """Iterations of the axes outside the row loop and the vector axis."""
     inside = {c.vector, *fusable_rows(c)}
     return math.prod(expected(a.extent) for a in c.op.axis if a not in inside)
 
 
 def row_distance(c: Contraction) -> int:
-    """Stride in elements of `x` between neighbouring rows, if row and batch axes are the outer ones
-    in memory, as contractions write them.
+    """Stride in elements of `x` between neighbouring rows.  Assumes that row and batch axes are
+    outermost in memory, as contractions store them.
     """
     rows = [r for r in fusable_rows(c) if expected(r.extent) > 1]
     if not rows or not isinstance(c.x.buffer, Tensor):
@@ -284,7 +285,7 @@ def row_distance(c: Contraction) -> int:
 
 
 def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
-    """The trailing row axes that may be fused: adjacent in memory, and not read through windows."""
+    """The trailing row axes that may be fused: adjacent in the result and not under a window."""
     rows = [r for r in c.rows if r is not c.vector]
     rows = [r for r in rows if expected(r.extent) > 1] or rows  # an axis of extent 1 adds no rows
     if not rows:
@@ -302,7 +303,9 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
 
 
 def _positions(c: Contraction) -> set[Var]:
-    """The variables that index `x` alone; windows of one position are ignored."""
+    """The variables that are an index of `x` by themselves.  A window of one position counts as
+    index 0.
+    """
     single: dict[Expr, Expr] = {k.var: const(0) for k in c.op.reduce_axis if same_dim(k.extent, 1)}
     return {v for i in c.x.indices if isinstance(v := simplify(substitute(i, single)), Var)}
 
@@ -311,23 +314,23 @@ MAX_VECTORS = 6
 """Upper bound on the vectors per row of a register tile."""
 
 PEELED_COLUMNS = 1.03
-"""Relative cost of a tail column block.  It has separate code, which one thread runs, and every row
-streams all weights again (see `matmul`).
+"""Factor on the time of an output with a tail column block.  One thread runs the separate code of
+the tail.  Every row streams all weights again (see `matmul`).
 """
 
 MAX_ROWS = 30
 """Upper bound on the rows of a register tile."""
 
 STREAMS = 8
-"""Most rows that are prefetched together without loss."""
+"""Upper bound on the rows that hardware prefetches together without loss."""
 
 
 def column_span(c: Contraction, columns: int, lanes: int) -> int:
-    """Most columns of a register tile: all, unless the vector axis runs through groups (a grouped
-    convolution).
+    """Upper bound on the columns of a register tile: `columns`, unless the vector axis spans the
+    groups of a grouped convolution.
 
-    The lanes of one group read the same element of `x`.  If a tile holds whole groups, or a part of
-    one, the element of each lane is known at compile time.  A tile that straddles groups would
+    All lanes of one group read the same element of `x`.  If a tile holds whole groups or a part of
+    one group, each lane's element is known at compile time.  A tile that straddles groups would
     gather.
     """
     period = _group_size(c)
@@ -344,7 +347,7 @@ def column_span(c: Contraction, columns: int, lanes: int) -> int:
 
 
 def _group_size(c: Contraction) -> int | None:
-    """Channels per group: g if `x` is read at (vector axis // g), else None."""
+    """Channels per group: g if `x` is indexed by (vector axis // g); None otherwise."""
     assert c.vector is not None
     for index in c.x.indices:
         for e in post_order(index):
@@ -357,8 +360,8 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
     """The layout in which the micro-kernel streams a constant `w`; None if the indices of `w` are
     not plain axes.
 
-    From the outside in: column blocks, batch axes, reduction axes in loop order, the column within
-        the block, and `depth` steps of the last reduction axis, which one instruction adds.
+    Dimensions, outermost first: column blocks, batch axes, reduction axes in loop order, the column
+    within the block, and the `depth` steps of the last reduction axis that one instruction adds.
     """
     if c.vector is None:
         return None
@@ -393,7 +396,9 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
 
 
 def walked(index: Expr) -> Var | None:
-    """The variable that an index walks with stride 1 or -1; None for other indices."""
+    """The variable of an index that is this variable times 1 or -1 plus a constant; None for
+    others.
+    """
     if isinstance(index, Var):
         return index
     form = affine_form(index)
@@ -419,7 +424,7 @@ def joined_steps(layout: Layout | None) -> int:
 
 
 def reduction_order(c: Contraction) -> tuple[IterVar, ...]:
-    """Reduction axes, outermost first: windows, which slide along rows, before channels."""
+    """Reduction axes, outermost first: window axes, which slide along rows, then channel axes."""
     rows = {r.var for r in c.rows}
     windows: set[Var] = set()
     for index in c.x.indices:
@@ -433,7 +438,8 @@ def reduction_order(c: Contraction) -> tuple[IterVar, ...]:
 def stays_near(c: Contraction, target: Target) -> bool:
     """Whether `w` fits the L2 cache and is smaller than `x` and the result together.
 
-    Threads then share the rows of `x`, and each reads all of `w`, instead of the other way round.
+    If so, threads share the rows of `x` and each reads all of `w`.  Otherwise threads share the
+    columns of `w`.
     """
     x, w = (expected_size(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
     y = expected_size(a.extent for a in c.op.axis) * c.op.outputs[0].dtype.bytes

@@ -1,8 +1,8 @@
-"""Contractions of narrow numbers by dot-product instructions.
+"""Dot-product instructions for contractions of narrow types.
 
-Such an instruction adds the products of some neighbouring reduction steps to each lane: `acc[l] +=
-sum over q of x[q] * w[l, q]`.  `w` is packed so that these steps are contiguous.  The instruction
-follows from the types and the target, not from operators.
+A dot-product instruction adds the products of several neighbouring reduction steps to each lane:
+`acc[l] += sum over q of x[q] * w[l, q]`.  `w` is packed so that these steps are contiguous.  Types
+and target determine the instruction; the operator does not matter.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .contraction import Contraction, reduction_order
 
 
 def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
-    """The instruction with the most products of `c` in the time of a multiply-add; None if none
-    fits, or if multiply-adds of f32 are as fast.
+    """The fastest dot-product instruction for `c`; None if there is none, or if f32 multiply-adds
+    are as fast.
 
-    It may round differently, unless the target hides such instructions for strict results
-    (`intrinsics.exact_target`).
+    The instruction may round differently from a loop.  Targets for strict results hide such
+    instructions (`intrinsics.exact_target`).
     """
     last = joined_axis(c)
     if last is None or c.vector is None:
@@ -49,9 +49,8 @@ def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
 
 
 def lane_products_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
-    """The instruction that adds, in each lane, the product of one number of `x` with one of `w`:
-    for depthwise convolutions of integers.  None if none fits, or if there would be a tail of
-    lanes.
+    """The instruction that adds one product of `x` and `w` in each lane, for depthwise convolutions
+    of integers.  None if there is none, or if the channels are not a multiple of its lanes.
     """
     if not c.is_batched or c.vector is None or not isinstance(c.vector.extent, int):
         return None
@@ -71,9 +70,8 @@ def lane_products_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
 
 
 def products_per_fma(element: DType, target: Target) -> float:
-    """Products of type `element` that one lane adds in the time of a multiply-add of f32.  It is
-    the number for the best dot-product instruction for this type or wider integers, or 1 if there
-    is none.
+    """Products of type `element` that one lane adds in the time of an f32 multiply-add, by the best
+    dot-product instruction for this type or wider integers.  1 if there is no such instruction.
     """
     rates = [
         products_per_time(i, target)
@@ -84,7 +82,7 @@ def products_per_fma(element: DType, target: Target) -> float:
 
 
 def products_per_time(dot: TensorIntrinsic, target: Target) -> float:
-    """Products that one lane adds by `dot` in the time of a multiply-add of f32."""
+    """Products that `dot` adds in one lane in the time of an f32 multiply-add."""
     return dot.extents[-1] / dot.time(target.model)
 
 
@@ -95,7 +93,7 @@ def _takes(operand: DType, element: DType) -> bool:
 
 
 def joinable(channels: Dim, element: DType) -> Dim:
-    """Channels, padded with zeros to fill lanes of `element`, so that instructions can add them."""
+    """`channels` rounded up to a multiple of the elements per 4-byte lane, as dot products need."""
     # Each lane adds as many adjacent elements as fit into its bytes.
     depth = max(f32.bytes // element.bytes, 1)
     if not isinstance(channels, int) or channels == 1:
@@ -104,8 +102,8 @@ def joinable(channels: Dim, element: DType) -> Dim:
 
 
 def joined_axis(c: Contraction) -> IterVar | None:
-    """The reduction axis whose neighbouring steps an instruction may add: the innermost one, if
-    both factors walk it.  None if the lanes read different elements of `x`.
+    """The reduction axis whose neighbouring steps one instruction may add.  It is the innermost, if
+    both factors depend on it.  None otherwise, and if the lanes read different elements of `x`.
     """
     steps = reduction_order(c)
     if not steps or c.is_batched or c.vector is None:

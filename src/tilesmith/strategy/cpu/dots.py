@@ -1,9 +1,9 @@
 """Contractions as dot products: lanes run along the reduction axis.
 
 Both factors may be contiguous along the reduction axis (a matrix times a vector, a product with a
-transposed matrix).  The tile of `matmul` then needs a packed copy of one of them, whose lanes are
-neighbours along an axis of the output.  The copy pays if many rows use it.  For few rows the matrix
-is read once, in the order of its memory:
+transposed matrix).  The tile of `matmul` then needs a packed copy of one factor, with lanes along
+an axis of the output.  The copy pays if many rows use it.  For few rows, this form reads the matrix
+once, in memory order:
 
     parallel over batch, column blocks, outer rows
       partial[rows, columns, lanes] in registers
@@ -29,18 +29,20 @@ from .product import Product
 from .reduction import vectorize
 
 MAX_UNROLLED_STEPS = 128
-"""Most vectors that a tile reads in unrolled code, so that memory is read in order: code of 1 KiB.
+"""Upper bound on the vectors that a tile reads in unrolled code (1 KiB of code).  Unrolled code
+reads memory in order.
 """
 
 SLOWER = 0.15
-"""Relative extra time of a step that loads a vector instead of one element for each row."""
+"""Extra time, as a fraction, of a step that loads a vector per row instead of one element per row.
+"""
 
 
 def schedule_dots(s: Schedule, p: Product, cfg: Config) -> bool:
     """Schedule the whole group around a product.
 
-    Returns False, with nothing done, if the factors are not contiguous along one reduction axis, or
-    if copying one of them costs less.
+    Returns False without adding steps, if the factors are not contiguous along one reduction axis,
+    or if packing one of them costs less.
     """
     reduced = [k for k in p.sums.reduce_axis if not same_dim(k.extent, 1)]
     if len(reduced) != 1:
@@ -71,7 +73,7 @@ def schedule_dots(s: Schedule, p: Product, cfg: Config) -> bool:
     steps = [x for x in sums.leaf_axes if x not in sums.axis]
     unrolled_steps = height * width * -(-k.extent // lanes)
     if isinstance(unrolled_steps, int) and unrolled_steps <= MAX_UNROLLED_STEPS:
-        # Sums are short, so finish one row before the next.
+        # Sums are short, so each row is finished before the next.
         sums.reorder(*kept, *steps, first)
         unrolled = [*kept, *steps]
     else:
@@ -88,8 +90,8 @@ def schedule_dots(s: Schedule, p: Product, cfg: Config) -> bool:
 
 
 def simple_reads(p: Product) -> list[dict[Var, int]] | None:
-    """Strides of all reads of the sums, through the stages before them.  None if they are not
-    known, or if these stages are better computed once.
+    """Strides of all reads of the sums, with the stages before the sums inlined.  None if strides
+    are unknown, or if those stages are better computed once.
     """
     group, op = p.group, p.sums
     kept = [stage for stage in group.stages if stage.reduce_axis]
@@ -101,7 +103,7 @@ def simple_reads(p: Product) -> list[dict[Var, int]] | None:
 
 
 def _lies_along(p: Product, k: IterVar) -> bool:
-    """Whether everything that is summed is contiguous along `k`, and some of it is not contiguous
+    """Whether all operands of the sum are contiguous along `k`, and at least one is not contiguous
     along the vector axis.
     """
     reads = simple_reads(p)
@@ -113,7 +115,7 @@ def _lies_along(p: Product, k: IterVar) -> bool:
 
 
 def _pays(p: Product, k: IterVar) -> bool:
-    """Whether summing the lanes costs less than a packed copy, both per element of the output."""
+    """Whether summing the lanes costs less per output element than a packed copy."""
     if not isinstance(k.extent, int):
         return False
     if p.c.is_batched:
@@ -127,7 +129,7 @@ def _pays(p: Product, k: IterVar) -> bool:
 def _tile(p: Product, cfg: Config) -> tuple[int, int]:
     """Rows and columns of the tile that takes the fewest cycles for the whole output.
 
-    Each row and column is read sequentially, as a stream that the hardware prefetches.
+    Hardware prefetches each row and each column as a sequential stream.
     """
     rows, columns, target = p.rows, p.columns, p.target
     tiles = [

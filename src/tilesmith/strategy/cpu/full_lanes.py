@@ -1,7 +1,8 @@
-"""Products of variables whose last axis fills few lanes of a vector.
+"""Products of two variable factors whose last axis fills few lanes of a vector.
 
-Either lanes run along another axis, and the factors are copied so that its elements are contiguous.
-Or a convolution becomes a matrix product whose columns are the window positions of all images.
+There are two remedies.  Lanes run along another axis, and the factors are copied to make this axis
+contiguous.  Or a convolution becomes a matrix product, whose columns are the window positions of
+all images.
 """
 
 from __future__ import annotations
@@ -20,27 +21,29 @@ from tilesmith.perf.cycles import dram_rate
 from .contraction import Contraction, analyse, contraction_of, product_cycles
 
 GAIN = 0.7
-"""Upper bound on the ratio of predicted cycles for which a product leaves its own order, since its
-neighbours may have to be reordered too.
+"""Upper bound on the ratio of predicted cycles, new to old, for which a product changes its order.
+A large saving is required, since its neighbours may have to be reordered too.
 """
 
 
 def with_full_lanes(c: Contraction, target: Target) -> Contraction:
-    """`c` with lanes along the axis of `w`, as if `w` were constant, where this saves more than
+    """`c` with lanes along an axis of `w`, as for a constant `w`, if this saves more than
     reordering `w` and the result costs; else `c`.
 
-    The last axis of a result fills few lanes where an image is narrow, and so do the pixels of a
-    window in the gradient of a weight.  Where both factors have channels (depthwise), lanes run
-    along these if the result is small compared with the factors.
+    The last axis fills few lanes in narrow images, and in the gradient of a weight, where it is a
+    window.  In a depthwise convolution, lanes run along the channels if the result is smaller than
+    both factors.
     """
     return _best_lanes(c, target)[0]
 
 
 def columns_choice(target: Target) -> Choice:
-    """Chooses convolutions of variables that become products with the matrix of their windows.
+    """The choice of convolutions of two variables that become matrix products with the matrix of
+    windows.
 
-    Their sizes must be numbers, and the product must take less time, copies included.  The result
-    of a plain convolution is not copied where its readers exchange the first two axes.
+    All sizes must be numbers.  The product with all copies must take less time than the
+    convolution.  The result of a plain convolution is not copied if its readers exchange the first
+    two axes.
     """
 
     def choice(node: Node, is_exchanged: bool) -> bool:
@@ -57,7 +60,7 @@ def columns_choice(target: Target) -> Choice:
         else:
             steps, places = w[0], x[0] * math.prod(x[2:])
             op, left = MatMul(transpose_a=True), (steps, math.prod(w[1:]))
-            # Elements that are reordered to have images outermost, then added.
+            # These elements are reordered, with images outermost, and then added.
             under = left[1] * places
             copied = (steps * places, under, under)
         types = (TensorType(dtype, shape) for shape in (left, (steps, places)))
@@ -100,9 +103,9 @@ def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
 
 
 def _is_transposed_in_blocks(c: Contraction, lanes: int) -> bool:
-    """Whether packing transposes full vectors of a row-major `w` in registers, so that each line is
-    read once.  The last axis of `w` is then a reduction axis, and fills vectors as the lanes' axis
-    does.
+    """Whether packing can transpose full vectors of a row-major `w` in registers, which reads each
+    line once.  The last axis of `w` must be a reduction axis.  It and the lanes' axis must fill
+    vectors.
     """
     last = c.w.indices[-1]
     axes = (c.vector, next((a for a in c.op.reduce_axis if a.var is last), None))
@@ -110,9 +113,9 @@ def _is_transposed_in_blocks(c: Contraction, lanes: int) -> bool:
 
 
 def _exchange(count: int, size: int, target: Target) -> float:
-    """Cycles of a copy that makes another axis innermost, of elements of `size` bytes.  Each
-    element is read from a different cache line, which L2 keeps until its other elements are read,
-    or which memory supplies again.
+    """Cycles to copy `count` elements of `size` bytes so that another axis is innermost.
+    Neighbouring elements are read from different cache lines.  If the tensor exceeds L2, each read
+    misses.
     """
     model = target.model
     missed = model.jump_cycles[-1] if count * size > model.l2_bytes else 0.0
@@ -120,7 +123,7 @@ def _exchange(count: int, size: int, target: Target) -> float:
 
 
 def _transposing(count: int, size: int, target: Target) -> float:
-    """Cycles of a blocked transposition of elements of `size` bytes.  Each vector is loaded,
+    """Cycles to transpose `count` elements of `size` bytes in blocks.  Each vector is loaded,
     shuffled once per halving of a block, and stored.
     """
     model, lanes = target.model, target.vector_lanes(size)
@@ -129,11 +132,13 @@ def _transposing(count: int, size: int, target: Target) -> float:
 
 
 def _copying(count: int, size: int, target: Target) -> float:
-    """Cycles of a copy in short runs of elements of `size` bytes."""
+    """Cycles of a copy of `count` elements of `size` bytes in short runs."""
     return count * target.model.copy_cycles + _moving(count, size, target)
 
 
 def _moving(count: int, size: int, target: Target) -> float:
-    """Cycles of memory to read and write elements of `size` bytes; 0 if the L2 cache holds them."""
+    """Cycles to read and write `count` elements of `size` bytes in DRAM; 0 if L2 holds the
+    elements.
+    """
     moved = count * size
     return 2 * moved / dram_rate(target) if moved > target.model.l2_bytes else 0.0

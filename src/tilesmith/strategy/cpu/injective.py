@@ -34,15 +34,15 @@ from .planes import interleaved_planes, split_planes
 from .transposition import schedule_transposition, transposition
 
 MAX_CYCLE = 8
-"""Most copies of the body of a vectorised loop that make remainders constant."""
+"""Upper bound on the copies of a loop body that are unrolled to make remainders constant."""
 
 MAX_VECTORS = 16
-"""Most vectors side by side that make remainders constant: an element at an unknown distance costs
-a dozen instructions per lane.
+"""Upper bound on the vectors that are unrolled to make remainders constant.  The bound is high,
+because an element at an unknown distance costs a dozen instructions per lane.
 """
 
 MAX_COPIES = 64
-"""Upper bound on copies of the body times vectors side by side."""
+"""Upper bound on the product of the copies of a body and its unrolled vectors."""
 
 
 def schedule_injective(
@@ -91,8 +91,8 @@ def schedule_injective(
 
 
 def as_read(group: Group, op: Compute, order: list[int], keep: Iterable[Compute]) -> list[int]:
-    """The axis numbers of `op` in the memory order of its reads, if all reads agree and rows are
-    still whole cache lines; else `order`, that of the result.
+    """The axis numbers of `op` in the memory order of its reads, if all reads have the same order
+    and rows of the result are whole cache lines; else `order`, the memory order of the result.
 
     Sequential reads are prefetched by hardware; streaming stores may go to any line.
     """
@@ -118,8 +118,8 @@ def fused(
     """The loops of `op` over its axes `order` (numbers, outermost first), fused where every access
     walks adjacent axes with one stride.  Returns loops, extents, and the divisions of each.
 
-    The innermost loop is also fused with the next one if it is shorter than `lanes` and the lanes
-    then read elements of a few vectors (three channels, side by side).
+    An innermost loop shorter than `lanes` (three channels, side by side) is also fused with the
+    loop around it, if lanes then read from a few vectors.
     """
     stage = s[op.outputs[0]]
     by_axis = divisions(op, keep)
@@ -145,8 +145,9 @@ def take_periods_apart(
 ) -> None:
     """Split the innermost of `axes`, in place, at the period of its remainders.
 
-    It must consist of whole periods, and a period must not be a few whole vectors.  After the split
-    no vector spans two periods (the copies of a row that is repeated along itself).
+    The extent must be a multiple of the period d, and periods must not repeat after a few vectors.
+    After the split no vector spans two periods.  Copies of a row, repeated along the row, have this
+    form.
 
         for i: -> for i / d: for i % d:
     """
@@ -163,7 +164,7 @@ def take_periods_apart(
 def _interleaved(
     group: Group, op: Compute, runs: list[list[int]], keep: Iterable[Compute], lanes: int
 ) -> int:
-    """The length of the last of `runs` if it should be fused with the one before, else 0."""
+    """The extent of the last run of axes if it should be fused with the run before; else 0."""
     if len(runs) < 2:
         return 0
     short = expected_size(op.axis[i].extent for i in runs[-1])
@@ -204,7 +205,7 @@ def share_and_vectorize(
     divided: the divisions of each axis, if known.  Iterations are unrolled in blocks that contain
         each remainder once.  In a block the remainders are constants, and so are values that depend
         on them (the weights of a resize).
-    together: elements that one iteration should store, within the limits on copies.
+    together: elements that one iteration should store, as far as the limits on copies allow.
     """
     lanes = target.vector_lanes(element_bytes)
     total = expected_size(sizes)
@@ -265,7 +266,7 @@ def share(
     cfg: Config = ANALYTIC,
 ) -> Any:
     """Share the outermost of `loops` among threads, fused until there are enough iterations.
-    Returns the innermost that remains.
+    Returns the innermost loop that remains.
     """
     shared, extent, count = loops[0], extents[0], 1
     enough = enough_iterations(target, cfg)
@@ -280,7 +281,7 @@ def share(
 def _fusable_runs(
     group: Group, op: Compute, order: list[int], keep: Iterable[Compute]
 ) -> list[list[int]]:
-    """Axis numbers in memory order, grouped into runs that every access walks with one stride."""
+    """Axis numbers in memory order, in runs.  Every access walks a run with one stride."""
     reads = [known_strides(t, indices, group.layout(t)) for t, indices in places(op, keep)]
     split_at = condition_vars(op, keep)
     runs: list[list[int]] = [[order[0]]]
@@ -305,7 +306,8 @@ def _fusable_runs(
 
 
 def widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
-    """Bytes of the widest element in a lane, which decide the lanes of a register.
+    """Bytes of the widest element in a lane.  They determine the number of lanes of a vector
+    register.
 
     Values that are the same for all lanes (the index of a gathered row) do not count.
     """

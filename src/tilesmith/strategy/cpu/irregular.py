@@ -26,7 +26,7 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
     if is_mapped(body):
         return func
     pairs = ((body.outputs[o], body.inputs[i]) for o, i in body.in_place)
-    # These are updated in place, so only a small part is accessed.
+    # Buffers that are updated in place don't count: only a small part is accessed.
     left = {v for pair in pairs for v in pair}
     values = dict.fromkeys((*body.inputs, *body.outputs))
     elements = sum(expected_size(v.type.shape) for v in values if v not in left)
@@ -46,7 +46,9 @@ def _iterations(stmt: Stmt) -> int:
 
 
 def _mapped(stmt: Stmt, shared: bool, lanes: int) -> Stmt:
-    """`stmt` with its independent loops vectorised, the outermost shared by threads if `shared`."""
+    """`stmt` with its independent loops vectorised, and the outermost shared among threads if
+    `shared`.
+    """
     if not isinstance(stmt, For):
         return rebuild(stmt, lambda s: _mapped(s, shared, lanes), lambda e: e)
     extent = stmt.extent.value if isinstance(stmt.extent, Const) else None

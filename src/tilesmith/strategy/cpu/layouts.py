@@ -51,8 +51,8 @@ from .tile_dots import tile_block
 from .winograd import winograd_layouts
 
 ACROSS = 4.0
-"""Cost of reading a value across its memory order in a kernel with other work, in passes over the
-value; measured on depthwise and grouped convolutions.  Reading and writing it once are two passes.
+"""Cost of reading a value against its memory order in a kernel with other work.  The unit is one
+pass over the value; a copy takes two.  Measured on depthwise and grouped convolutions.
 """
 
 
@@ -64,7 +64,9 @@ class ByAxes:
         self.seen: dict[Node, tuple[Structure, bool]] = {}
 
     def about(self, node: Node) -> tuple[Structure, bool]:
-        """The structure of a node, and whether it keeps axes; cached for operands and layouts."""
+        """The structure of a node, and whether `_keeps_axes` holds.  Cached, since both are the
+        same for all operands and layouts.
+        """
         if node not in self.seen:
             s = node_structure(node)
             runs_along = s.kind not in ("contraction", "opaque")
@@ -190,8 +192,8 @@ def _is_made_of(x: Tensor, operand: Tensor) -> bool:
 
 
 def _gathered(node: Node, number: int, layout: Choice, result: Choice) -> float | None:
-    """Extra bytes for reading operand `number` at indices that data decide.  Each lane gathers its
-    own element, unless lanes run along the operand's memory.  None for other operands.
+    """Extra bytes for reading operand `number` at data-dependent indices; None for other operands.
+    Each lane gathers, unless the lanes' axis is contiguous in the operand.
     """
     sampled = samples(node)
     if sampled is None or number not in sampled.counts:
@@ -206,7 +208,7 @@ def _gathered(node: Node, number: int, layout: Choice, result: Choice) -> float 
 @lru_cache(maxsize=4096)
 def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
     """Whether a contraction loads operand `number`, which is not a weight, in vectors along the
-    innermost axis of its result (a depthwise convolution, the transforms of a Winograd one).
+    innermost axis of its result.  Depthwise and Winograd convolutions do.
     """
     if isinstance(op, WinogradConv):
         return number == 0
@@ -258,7 +260,9 @@ def _innermost(layout: Layout | None, value: Value) -> int:
 
 @lru_cache(maxsize=8192)
 def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
-    """Whether output axis i is input axis i (shifted, windowed, reduced) in reads of full rank."""
+    """Whether, in reads of full rank, each index depends on no output axis but the one of its
+    number.
+    """
     outputs = op.tensors(*types).outputs
     for stage in stages(outputs):
         own: list[Var] = [a.var for a in stage.axis]
@@ -273,8 +277,8 @@ def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
 
 
 def _moving(node: Node, number: int, layout: Choice, result: Choice) -> float:
-    """Passes over an operand of a node that moves elements: 0 if they are in place already, 2 for a
-    sequential copy, 3 for a copy that reorders.
+    """Passes over an operand of a node that only moves elements: 0 if elements are in place
+    already, 2 for a sequential copy, 3 for a copy that reorders.
     """
     if len(node.inputs) != 1 or len(node.outputs) != 1 or not node.outputs[0].type.is_static:
         return 2.0 + (layout is not None) + (result is not None)

@@ -1,5 +1,5 @@
-"""Profit of low types on CPUs: products by dot-product instructions, and weights of half the bytes
-where a kernel waits for memory.
+"""Choice of low-precision types on CPUs.  They pay if dot-product instructions exist, or if a
+kernel waits for weights from memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SOFTWARE_HALF = 12
 """Instructions that convert a vector of f16 on a CPU without instructions for it."""
 
 GAIN = 0.9
-"""Upper bound on the relative time of a product with low weights for which they are stored low."""
+"""Weights are stored in a low type if this reduces a product's time to this fraction or less."""
 
 
 def low_precision_choice(target: Target) -> Choice:
@@ -55,7 +55,7 @@ def low_precision_choice(target: Target) -> Choice:
 
 
 FACTORS = (Factors(i8, i8), Factors(u8, i8), Factors(i16, i8, joined=2), PAIRS)
-"""Factor types of byte products with instructions; of equally fast ones, the first is taken."""
+"""Candidate factor types for products of bytes.  Of equally fast candidates, the first is taken."""
 
 
 def factor_choice(target: Target) -> FactorChoice:
@@ -79,7 +79,9 @@ def factor_choice(target: Target) -> FactorChoice:
 def _products(
     op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...], factors: Factors, target: Target
 ) -> tuple[float, int] | None:
-    """Products per lane in the time of an f32 FMA, and per instruction; None if none fits."""
+    """Products per lane in the time of an f32 FMA, and per lane of one instruction; None without
+    one.
+    """
     channel = None
     if isinstance(op, Conv):  # zero channels may be appended
         channel = x[1]
@@ -99,8 +101,8 @@ def _products(
 
 
 def waits_less(uses: float, low: DType, constants: int, target: Target) -> bool:
-    """Whether a product is faster with weights of a low type; `uses` multiply-adds of f32 read each
-    weight.
+    """Whether a product is faster with weights of type `low`.  Each weight takes part in `uses` f32
+    multiply-adds.
 
     constants: bytes of all constants of the program, which compete for the caches.
     """
@@ -116,7 +118,7 @@ def waits_less(uses: float, low: DType, constants: int, target: Target) -> bool:
 
 
 def conversion_instructions(low: DType, target: Target) -> int:
-    """Instructions that make a vector of f32 from one of a low type."""
+    """Instructions that convert a vector of type `low` to f32."""
     if low.name == "bf16":
         return 2  # widen and shift, with zeros in the low bits
     return 1 if target.has_half else SOFTWARE_HALF

@@ -55,7 +55,7 @@ from .unrolling import UNROLL_FACTORS, unrolled_steps
 
 
 def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
-    """Schedule the whole group around a product; this form fits every product."""
+    """Schedule the whole group around a product.  This form accepts every product."""
     group, c, target = p.group, p.c, p.target
     joined = joined_steps(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
     dot = dot_for(c, target) if joined > 1 else dot_of_variables(group, c, p.rows, target, cfg)
@@ -134,15 +134,17 @@ def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
 def _is_long(epilogue: Iterable[Compute]) -> bool:
     """Whether an epilogue computes a function of many instructions.
 
-    Such an epilogue is better a loop over the rows of a stored tile than a copy per accumulator.
-    The loop keeps its constants in registers, with no accumulators beside them.
+    A long epilogue should be a loop over the rows of a stored tile, not unrolled for each
+    accumulator.  The accumulators then leave registers free for the constants of the loop.
     """
     calls = (n for st in epilogue for b in st.body for n in post_order(b) if isinstance(n, Call))
     return any(n.name in COSTLY for n in calls)
 
 
 def _unroll(stage: Any, axis: Any, best: int, cfg: Config) -> Any:
-    """Unroll steps of a reduction, `best` of them by default.  Returns the loop around them."""
+    """Unroll steps of a reduction; by default `best` steps.  Returns the loop around the unrolled
+    steps.
+    """
     extent = expected(axis.extent)
     best = best if extent % best == 0 else 1
     steps = cfg.choice("unroll", lambda: [n for n in UNROLL_FACTORS if extent % n == 0], best)
@@ -155,7 +157,7 @@ def _unroll(stage: Any, axis: Any, best: int, cfg: Config) -> Any:
 def _tile(p: Product, columns: int, cfg: Config, scratch: int) -> tuple[RegisterTile, int]:
     """The register tile, and the number of reduction steps to unroll.
 
-    If `w` is packed already, its packing fixes the width of the tile.
+    If `w` is packed already, the width of its column blocks is the width of the tile.
     """
     group, c, run, rows, target = p.group, p.c, p.run, p.rows, p.target
     joined = joined_steps(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor

@@ -1,7 +1,7 @@
 """The operands of a contraction: in place, copied, or packed.
 
-Borders are copied or inlined.  A `w` that is contiguous across the lanes is packed in a first pass.
-The weights of the next column block are prefetched.
+Borders are copied or inlined.  A `w` that is not contiguous along the lanes is packed in a first
+pass.  The weights of the next column block are prefetched.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from .injective import share_and_vectorize
 from .transposition import Transposition, schedule_packing
 
 WALK = 8
-"""Shortest axis that a copy moves last: half a cache line of float32."""
+"""Least extent of an axis that a copy makes innermost: half a cache line of float32."""
 
 PACKING = 5.0
-"""Time of packing a column block, relative to computing one tile of rows from it."""
+"""Time of packing a column block, relative to computing one tile with it."""
 
 PAIRING = 16
-"""Fewest rows for which to pack a `w` so that the steps added by one instruction are contiguous."""
+"""Fewest rows for which `w` is packed for an instruction that adds several contiguous steps."""
 
 LOST, LOST_COMPETING = 0.055, 0.35
 """Fraction of a tile's time that is lost if the rows of its column block are not contiguous.
 
-The first is the cost of vectors that straddle cache lines and of rows that are not prefetched.  The
-second applies if rows also compete for cache sets, since a large power of two divides their stride.
+`LOST`: vectors straddle cache lines, and rows are not prefetched.  `LOST_COMPETING`: rows also
+compete for cache sets, since a large power of two divides their stride.
 """
 
 
@@ -136,11 +136,11 @@ def schedule_operands(
 def _copy_as_it_lies(
     stage: Stage, group: Group, c: Contraction, tile: RegisterTile, copy: Tensor, target: Target
 ) -> bool:
-    """Copy `w`, across which lanes run, in its memory order, a vector of lanes at a time.
+    """Copy a `w` that is not contiguous along the lanes, in its memory order, one vector at a time.
 
-    Each line is then read while it is in the cache; the order of the copy would return to it for
-    each position of a window.  Returns False, with nothing done, if the strides are not known or
-    vectors would not be full.
+    Each cache line is then read once.  In the order of the copy, each position of a window would
+    read the line again.  Returns False without adding steps, if strides are unknown or vectors
+    would be partial.
     """
     walk = strides_through(group, c.w)
     sizes = [expected(n) for n in copy.shape]
@@ -160,10 +160,9 @@ def _copy_as_it_lies(
 
 
 def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg: Config) -> bool:
-    """Whether to pack a `w` along whose contiguous axis lanes run already.
+    """Whether to pack a `w` that is already contiguous along the lanes.
 
-    That pays where many tiles of rows read a column block, which stays in L2 only if it is
-    contiguous.
+    Packing pays if many tiles read each column block: only a contiguous block stays in L2.
     """
     walk, tensor = strides_through(group, c.w), c.w.buffer
     if walk is None or c.w.buffer in group.layouts or not isinstance(tensor, Tensor):
@@ -189,8 +188,8 @@ def _across(
     s: Schedule, group: Group, c: Contraction, tile: RegisterTile
 ) -> tuple[Transposition, Tensor | None] | None:
     """The transposition by which packing reads a `w` that is contiguous along the reduction axis,
-    and the inlined stage that reads it, if any.  None if blocks would not be full, or if a stage
-    between them is stored.
+    and the inlined stage that reads the source, if any.  None if blocks would be partial, or if
+    that stage is stored.
     """
     tensor, indices, reader = source_of(c.w)
     if reader is not None and s[c.w.buffer].state.attach != "inline":  # type: ignore[index]
@@ -216,7 +215,7 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
     """Whether neighbours along `var` are contiguous in memory, seen through inlined index maps."""
     tensor, indices, _ = source_of(load)
     if isinstance(tensor.op, Compute):
-        return True  # it is computed here, in its own order
+        return True  # the kernel computes the tensor in this order
     layout = group.layout(tensor)
     column = column_block(layout)
     if column is not None:
@@ -226,7 +225,7 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
 
 
 def lies_along(s: Schedule, group: Group, load: Load, var: Var) -> bool:
-    """Whether the next step of `var` reads the next element, if the operands are stored."""
+    """Whether neighbours along `var` are contiguous in memory; False if the operand is inlined."""
     tensor, indices, _ = source_of(load)
     layout = group.layout(tensor)
     if isinstance(tensor.op, Compute):
@@ -238,8 +237,8 @@ def lies_along(s: Schedule, group: Group, load: Load, var: Var) -> bool:
 
 
 def source_of(load: Load) -> tuple[Tensor, tuple[Expr, ...], Tensor | None]:
-    """The source of `load` before stages that only move elements: the tensor, the indices, and the
-    stage that reads it, if any.
+    """The source of `load`, seen through stages that only move elements: the tensor, the indices in
+    it, and the stage that reads it, if any.
     """
     tensor, indices, reader = load.buffer, load.indices, None
     while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
@@ -267,7 +266,7 @@ def _pads(op: Compute) -> bool:
 
 
 def _plain(load: Load) -> bool:
-    """Whether a read walks each axis that has more than one element."""
+    """Whether each index is variable, except along dimensions of one element."""
     shape = load.buffer.shape
     return all(free_vars(i) or same_dim(n, 1) for i, n in zip(load.indices, shape, strict=True))
 
@@ -305,12 +304,13 @@ def _arrange(
     c: Contraction,
     target: Target,
 ) -> None:
-    """The order of a stored factor of `c`.
+    """Set the memory order of a stored factor of `c`, and its loops.
 
-    It has the `layout` of its source, unless that is row-major.  Then the axis of the innermost
-    loop or of the lanes is last, so that it is contiguous.
+    The factor gets the `layout` of its source.  If that is row-major, the axis of the innermost
+    loop or of the lanes is made contiguous.
 
-    joined: the axis of `x` whose steps must be contiguous, as an instruction reads them.
+    joined: the reduction axis of which one instruction reads several steps, so they must be
+        contiguous.
     """
     along = walked_axis(c, tensor)
     if joined is not None:
@@ -329,8 +329,8 @@ def _arrange(
 
 
 def walked_axis(c: Contraction, tensor: Tensor) -> int | None:
-    """The axis of the factor `x`, stored as `tensor`, along which neighbouring lanes or reduction
-    steps walk, if it is long enough to matter.
+    """The axis of `tensor`, if it holds the factor `x`, that the lanes or the innermost reduction
+    loop walk.  None if that axis is too short to matter, and for other factors.
     """
     if c.x.buffer is not tensor:
         return None
@@ -356,13 +356,13 @@ def prefetch_block(
     """Prefetch the next block of `weights` while the tiles of the current one are computed, if the
     weights don't stay in the L2 cache.
 
-    Each `step` of the first tiles prefetches one cache line, or as many as cover the whole block.
-    On first use weights would come from memory, and the hardware prefetcher starts again at every
-    page.
+    In the first tiles, each iteration of `step` prefetches as many cache lines as cover the whole
+    block, at least one.  Otherwise first uses would wait for memory: hardware prefetching restarts
+    at every page.
 
-    weights: a tensor; nothing is prefetched if it is not packed in column blocks.
+    weights: a tensor.  It is prefetched only if it is packed in column blocks.
     block: the loop over blocks of weights in the stage inside which `a` is computed.
-    parts: successive iterations of it that read the same block.
+    parts: successive iterations of `block` that read the same block of weights.
     often: whether there are enough tiles to prefetch the whole block.  Where weights are read only
         once or twice, prefetching takes longer than waiting.
     """

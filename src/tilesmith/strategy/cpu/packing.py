@@ -1,7 +1,7 @@
-"""The width of the column blocks in which constant weights are packed, as a decision.
+"""A tuning decision: the width of the column blocks in which constant weights are packed.
 
 The layout pass packs weights for the analytic register tile, before groups exist.  A tuned group
-may want blocks of another width, from which the width of its tile follows.
+may choose another width.  The width of its register tile follows from it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def packed_layouts(
         if value.layout is None or column is None:
             continue
         if winograd_op(body) is not None:
-            continue  # these blocks have the only width for which the products exist
+            continue  # the products exist for this width only
         axis, block = column.axis, column.block
         lanes = target.vector_lanes(_sum_bytes(body, value))
         columns = value.type.static_shape[axis]

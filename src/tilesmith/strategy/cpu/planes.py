@@ -4,8 +4,8 @@ images.
     for b in 2: for i: y[b, i] = x[2 * i + b]
       ->  for i in steps of L: for b in 2: y[b, i : i + L] = x[2 * i + b, and each second]
 
-One plane after the other would read every cache line of `x` once per plane.  Side by side, the
-planes share the loads, and elements are selected in registers.
+One plane after the other would read every cache line of `x` once per plane.  All planes together
+share the loads, and elements are selected in registers.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tilesmith.strategy.group import Group
 from tilesmith.te.tensor import Compute
 
 MOST = 8
-"""Most planes that are written side by side; each is a store stream."""
+"""Upper bound on planes that are written together, since each is a store stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """The planes of an output: the digit `axis // step % count` of one axis.
+    """The planes of an output, numbered by `axis // step % count` of one axis.
 
     axis: number of the output's axis.
-    step: place value of the digit.
+    step: number of neighbouring indices that belong to the same plane.
     count: number of planes.
     """
 
@@ -40,8 +40,8 @@ class Planes:
 def interleaved_planes(
     group: Group, op: Compute, inner: int, keep: Iterable[Compute], lanes: int
 ) -> Planes | None:
-    """The planes among which `op` distributes the elements of a tensor while it walks axis number
-    `inner`; None if there are none.
+    """The planes to which `op` distributes elements that are interleaved along axis number `inner`;
+    None if there are none.
     """
     number = {a.var: i for i, a in enumerate(op.axis)}
     for tensor, indices in places(op, keep)[:-1]:
@@ -57,7 +57,7 @@ def interleaved_planes(
 
 
 def _digit(e: Expr, op: Compute, number: dict[Var, int]) -> Planes | None:
-    """`e` as a digit of an axis whose extent it divides into whole periods."""
+    """The planes that `e` numbers; None unless `step * count` divides the extent of an axis."""
     step, count = 1, 0
     if isinstance(e, Binary) and e.op == "floormod" and isinstance(e.b, Const):
         e, count = e.a, int(e.b.value)

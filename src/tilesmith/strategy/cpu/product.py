@@ -33,8 +33,8 @@ class BlockLoop:
     """The loop that walks the column blocks of an output.
 
     axis: the loop.  It may be fused with others.
-    parts: successive iterations of the loop with the same block.
-    passes: tiles in each of these iterations.
+    parts: number of successive iterations with the same block.
+    passes: tiles per iteration.
     """
 
     axis: Axis
@@ -44,12 +44,12 @@ class BlockLoop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
-    """A contraction in a group whose only result has the axes of the sums.
+    """A contraction in a group with one result.  The result has the same axes as the sums.
 
     group: the group.
     c: the roles of the axes, with a vector axis.
-    sums: the stage that holds the sums: that of `c`, or one that adds its results.
-    run: row axes that one loop walks.
+    sums: the stage that holds the sums: `c.op`, or a stage that adds results of `c.op`.
+    run: row axes that are fused into one loop.
     target: the machine.
     """
 
@@ -97,18 +97,20 @@ class Product:
 
     @property
     def epilogue(self) -> tuple[Compute, ...]:
-        """Stages that depend on the sums or that only such stages read, the result among them."""
+        """All stages except the sums and the stages from which the sums are computed.  Includes the
+        result.
+        """
         before = {self.sums, *upstream(self.sums)}
         return tuple(st for st in self.group.stages if st not in before)
 
     def inline(self, s: Schedule, stages: Iterable[Compute]) -> None:
-        """Inline the `stages` that are neither sums nor the result."""
+        """Inline those of `stages` that are neither reductions nor the result."""
         for stage in stages:
             if stage is not self.sums and stage is not self.result.op and not stage.reduce_axis:
                 s[stage.outputs[0]].compute_inline()
 
     def accumulator(self, s: Schedule, scope: Scope) -> Tensor:
-        """The tensor in `scope` that holds the sums, `run` as one axis."""
+        """Accumulate the sums in `scope`.  Returns the tensor; the axes `run` are merged in it."""
         acc = accumulator(s, self.sums, self.result, scope).op.outputs[0]
         if len(self.run) > 1:
             acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in self.row_at))
@@ -125,11 +127,12 @@ class Product:
     ) -> tuple[Axis, BlockLoop | None]:
         """Tile the result and share its outer loops among threads.
 
-        Returns the loop that holds one tile, and the loop over column blocks if there are several
-        and it is outside of that loop.
+        Returns the loop that holds one tile, and the loop over column blocks.  The latter is None
+        for a single block, and if it is the loop that holds one tile.
 
-        Column blocks are outside the loops that read the same weights.  A loop whose last block is
-        not full will be peeled.  So it stays separate: innermost, and not fused with others.
+        Unless weights are `near`, the loop over column blocks is outside the loops that reuse their
+        weights.  If the last block is partial, the loop will be peeled.  Then it is innermost and
+        not fused with others.
 
         near: whether the weights stay in the L2 cache.
         loop_rows: whether the rows of a tile are a loop, not unrolled.
@@ -179,7 +182,7 @@ class Product:
 
 
 def product_of(group: Group, target: Target) -> Product | None:
-    """The only product of a group; None if the group has another result than one of its shape."""
+    """The product of a group; None unless there is one product and one result, of equal shape."""
     products = group.products
     (result, *others), out = group.outputs, group.outputs[0].op
     if len(products) != 1 or others or not isinstance(out, Compute) or not out.axis:
@@ -194,7 +197,9 @@ def product_of(group: Group, target: Target) -> Product | None:
 
 
 def packed_axis(group: Group, op: Compute) -> IterVar | None:
-    """The output axis along which weights were packed in blocks: lanes run along it in any case."""
+    """The output axis along which packed weights have blocks, so lanes must run along it; None
+    without.
+    """
     for load in loads(op):
         column = column_block(group.layouts.get(load.buffer))  # type: ignore[arg-type]  # a tensor
         if column is not None:
@@ -247,9 +252,9 @@ def _share(
     """Share loops among threads.  Returns the shared loop, and the loops that were fused into it.
 
     The `whole` loops are fused and shared if they have enough iterations for an even division.
-    Otherwise the longest of the `inner` loops is shared.  If tiles have no remainder (`fits`), it
-    is fused with the loops outside it, `last` of them innermost.  If not, it is shared alone, with
-    a fork and join in each iteration of the outer loops.
+    Otherwise the longest of the `inner` loops is shared.  If all tiles are full (`fits`), that loop
+    is fused with the loops outside it; the loops `last` become innermost.  Otherwise that loop
+    alone is shared, with a fork and join per outer iteration.
     """
     loops = whole
     trips = expected_size(n for _, n in loops)

@@ -7,7 +7,7 @@ of axis can be contiguous in memory:
 - A kept axis (pooling in channels-last, a sum over rows).  The tile of the level is a few vectors
   of that axis.  Accumulators are vectors, one lane per element.
 - A reduced axis (softmax over the last axis).  A reduction is factored into several vectors of
-  partial results.  They are combined vector by vector, then across the lanes of the last one.
+  partial results.  The vectors are combined, then the lanes of the last vector.
 
 A stage that is costly and read more than once is stored for the tile or row.  All others are
 computed where they are read.
@@ -34,7 +34,7 @@ from tilesmith.te.tensor import Compute, IterVar, Reduce, Tensor
 from .injective import enough_iterations
 
 ACCUMULATORS = 4
-"""Vectors of partial results: enough independent additions to hide the latency of an addition."""
+"""Vectors of partial results.  So many independent additions hide the latency of an addition."""
 
 WIDEST = 8
 """Most vectors in a tile, on targets with enough registers."""
@@ -54,7 +54,7 @@ class _Level:
 
     stage: the stage whose loop holds them.
     out: the output that `stage` computes.
-    axis: the loop inside which they are computed; None for before `stage`.
+    axis: the loop inside which stages are computed; None: they are computed before `stage`.
     inside: output axes whose loops are entirely inside the level.
     lane: the output axis along vectors; None if a reduced axis is contiguous in memory.
     width: elements along `lane` that are computed together.
@@ -158,10 +158,10 @@ def _has_axis(op: Compute, out: Compute, i: int) -> bool:
 
 
 def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target: Target) -> int:
-    """Vectors in the largest tile.
+    """Upper bound on the vectors in a tile.
 
-    Windows with a stride along the lanes read several rows alternately.  Long pieces of each row
-    are read sequentially from memory.
+    Windows with a stride along the lanes alternate between rows.  Wide tiles read a long piece of
+    each row sequentially.
     """
     reads = accesses(group, first)[: -len(first.body)]
     steps = [r.get(first.axis[lane].var, 0) for r in reads if r is not None]
@@ -170,16 +170,18 @@ def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target:
 
 
 def _tile_width(lanes: int, extent: int, most: int) -> int:
-    """Elements in a tile: the number of vectors with the least waste; of equal ones the largest."""
+    """Elements of a tile whose number of vectors wastes least; of equally good numbers, the
+    largest.
+    """
     return lanes * min(range(1, most + 1), key=lambda v: -(-extent // (v * lanes)) * (v + 0.5))
 
 
 def _share(o: Any, loops: list[Any], sizes: list[int], whole: int, enough: int) -> Any:
-    """Share the outer loops among threads, fused until there are `enough` iterations.  Returns
-    the innermost of them.
+    """Share the outer loops among threads, fused until there are `enough` iterations.  Returns the
+    innermost loop that remains.
 
-    Only the first `whole` may be fused: the predicate of a peeled loop must not mix with other
-    loops.
+    Only the first `whole` loops may be fused: the predicate of a peeled loop must not mix with
+    other loops.
     """
     shared, extent, number = loops[0], sizes[0], 1
     while number < whole and extent < enough:
@@ -326,7 +328,9 @@ def in_vectors(stage: Any, axis: Any, width: int, lanes: int) -> None:
 def _one_loop(
     handle: Any, group: Group, op: Compute, axes: list[IterVar], level: _Level
 ) -> tuple[Any, int]:
-    """One loop over the `axes` that every access walks with one stride, and its extent."""
+    """Fuse the innermost of `axes` that every access walks with one stride.  Returns loop and
+    extent.
+    """
     by_var = {
         a.var: x
         for a, x in zip(
@@ -347,7 +351,7 @@ def _one_loop(
 
 
 def _vectors(rank: int, axis: int, width: int, lanes: int) -> Layout:
-    """The layout with `axis` innermost in whole vectors of `width`, each possibly a register."""
+    """The layout with `axis` innermost, in blocks of one vector if `width` exceeds a vector."""
     return Layout.with_innermost(rank, axis, lanes if width > lanes else None)
 
 
@@ -371,8 +375,8 @@ def _stored(
 ) -> frozenset[Compute]:
     """The stages whose values are stored.
 
-    These are costly stages that are read more than once, if a row of them fits the L2 cache, and
-    costly stages of the reduced shape, which each element would compute again.
+    A costly stage is stored if it is read more than once, or has the reduced shape and would be
+    computed again for each element.  A row of the stage must fit the L2 cache.
     """
     uses: dict[Compute, int] = {}
     for stage in reversed(group.stages):

@@ -1,8 +1,8 @@
 """Row scales moved from operands to results: sum_k(p[m, k] * s[m] * v[k, n]) = s[m] * sum_k(p[m, k]
 * v[k, n]).
 
-A softmax divides each row by its sum.  If only a contraction reads the rows, dividing the rows of
-its result is less work and saves a pass over the rows.
+A softmax divides each row by its sum.  If only a contraction reads the rows, it is less work to
+divide the rows of the contraction's result.  This also saves a pass over the rows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tilesmith.te.tensor import Compute, Reduce, Tensor
 
 
 def scale_results(group: Group, contraction: Compute) -> Group:
-    """`group` with the scale of a factor of `contraction` moved after it.
+    """`group` with the row scale of a factor of `contraction` moved to the result of `contraction`.
 
-    It is unchanged if there is no such scale, or if the results are narrower than the sums (16-bit
-    floats): without the scale they might overflow.
+    The group is unchanged if there is no such scale, or if the result has a narrower type than the
+    sums (16-bit floats), because an unscaled result might overflow.
     """
     scaling = _scaled_factor(group, contraction)
     if scaling is None:
@@ -48,8 +48,9 @@ def scale_results(group: Group, contraction: Compute) -> Group:
 
 
 def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Load, Load] | None:
-    """(the factor read, the tensor it reads, the rows without their scale, the scale), if the
-    factor is a product or quotient of rows and a value that is constant in the sum.
+    """A scaled factor: (load of the factor, its tensor, load of the rows without scale, load of the
+    scale).  None unless a factor is a product or quotient of rows and a value that is constant in
+    the sum.
     """
     factors = product_of_loads(contraction)
     assert factors is not None

@@ -32,8 +32,8 @@ class Rows:
     """A producer that is computed in rows.
 
     producer: its stage.
-    outer: number of outer axes of its consumer, in memory order; the producer is computed for each
-        position of these.
+    outer: number of outer axes of the consumer, in memory order.  The producer's row is computed
+        once for each position of these axes.
     """
 
     producer: Compute
@@ -41,7 +41,7 @@ class Rows:
 
 
 def row_producer(group: Group, op: Compute, keep: Iterable[Compute], target: Target) -> Rows | None:
-    """The stage that is best computed in rows for `op`, if any."""
+    """The producer of `op` that is best computed in rows; None if there is none."""
     layout = group.layout(op.outputs[0])
     order = [d.axis for d in layout.dims]
     if sorted(order) != list(range(len(op.axis))) or len(op.body) != 1:
@@ -115,7 +115,7 @@ def _reads(op: Compute, p: Compute, kept: set[Compute]) -> Iterator[Load]:
 
 
 def _common(op: Compute, reads: list[Load], order: list[int]) -> int:
-    """Number of outer axes of `op`, in `order`, at whose position all `reads` are."""
+    """Number of outer axes of `op`, in `order`, that are plain indices in all `reads`."""
     count = len(order)
     for read in reads:
         for depth, i in enumerate(order):

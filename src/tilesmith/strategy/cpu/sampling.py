@@ -1,9 +1,9 @@
 """Operators that read several elements for each result, at indices that data decide (the pixels
 around a point of a grid).
 
-Lanes along an axis of the points gather: each lane needs its own load.  Lanes along an axis that
-the operand has too, such as channels, load vectors, and the indices are computed once for all
-lanes.
+If lanes run along an axis of the points, each lane gathers by a load of its own.  If lanes run
+along an axis that the operand shares, such as channels, they load vectors.  Then the indices are
+computed once for all lanes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def _samples(op: Op, types: tuple[TensorType, ...]) -> Samples | None:
 
 
 def lanes_layout(node: Node, target: Target) -> Layout | None:
-    """The layout of the result in which lanes load vectors; None if row-major, or if none does."""
+    """The layout of the result with which lanes load vectors; None if that is row-major or none
+    exists.
+    """
     sampled = samples(node)
     if sampled is None:
         return None

@@ -2,8 +2,8 @@
 
     y[m, n] = sum over c of f(partial[m, n, c], ...)     partial[m, n, c] = sum of x * w
 
-`w` is decoded from packed words, with as many instructions as one or two multiplications.  It is
-decoded once for each tile of rows, so storing it would gain nothing.
+`w` is decoded from packed words once for each tile of rows.  Decoding takes as many instructions as
+one or two multiplications, so storing the decoded `w` would gain nothing.
 
     scaled x, sums of x: computed first, whole
     parallel over column blocks, outer rows
@@ -14,9 +14,9 @@ decoded once for each tile of rows, so storing it would gain nothing.
         total += scale * partial
       epilogue
 
-One row needs a wide tile: its accumulators must hide the latency of multiply-adds.  Many rows need
-a narrow one, in which several rows use each decoded vector.  The words are packed in blocks that
-suit both (`BLOCK_VECTORS`), so one copy of the weights serves any number of rows.
+One row needs a wide tile, whose accumulators hide the latency of multiply-adds.  Many rows need a
+narrow tile, in which several rows use each decoded vector.  Blocks of `BLOCK_VECTORS` suit both, so
+one copy of the weights serves any number of rows.
 """
 
 from __future__ import annotations
@@ -52,14 +52,16 @@ BLOCK_VECTORS = 8
 """Vectors in a column block: as many as one row needs to hide the latency of multiply-adds."""
 
 MOST_ROWS = 4
-"""Most rows of a tile: decoding then takes half the instructions of multiplying, on other ports."""
+"""Upper bound on the rows of a tile.  With so many, decoding takes half as many instructions as
+multiplying, on other ports.
+"""
 
 
 DECODING = 2
 """Instructions that decode a vector of weights: a mask and a conversion."""
 
 TOGETHER = 2
-"""Vectors of words that are decoded together: few, since sums occupy the other registers."""
+"""Vectors of words that are decoded together.  Sums occupy the other registers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,8 +69,8 @@ class ScaledChunks:
     """A contraction in chunks.
 
     total: the sum over chunks.
-    partial: the sum inside a chunk; its axes are those of `total` and the chunk.
-    c: the roles in `partial`.
+    partial: the sum inside a chunk.  Its axes are the axes of `total` and the chunk.
+    c: the roles of the axes in `partial`.
     """
 
     total: Compute
@@ -127,7 +129,7 @@ def schedule_scaled_chunks(
 ) -> bool:
     """Schedule the whole group around a contraction in chunks.
 
-    Returns False, with nothing done, if there is none.
+    Returns False without adding steps, if there is none.
     """
     contraction = scaled_chunks(group.stages)
     out = group.outputs[0].op
@@ -187,7 +189,7 @@ def schedule_scaled_chunks(
 
 
 def tile_of(rows: int, target: Target) -> tuple[int, int]:
-    """Rows and vectors of the register tile for that many rows."""
+    """Rows, and vectors per row, of the register tile for a product with `rows` rows."""
     height = min(rows, MOST_ROWS)
     vectors = BLOCK_VECTORS
     while vectors > 1 and height * vectors > target.vector_registers // 2:
@@ -196,7 +198,9 @@ def tile_of(rows: int, target: Target) -> tuple[int, int]:
 
 
 def _row_axis(total: Compute) -> int | None:
-    """Number of the longest axis other than the last; None if all of these have one element."""
+    """Number of the longest axis before the last; None if all axes before the last have one
+    element.
+    """
     extents = [expected(a.extent) for a in total.axis[:-1]]
     longest = max(range(len(extents)), key=extents.__getitem__, default=None)
     fixed = longest is None or isinstance(total.axis[longest].extent, int)
@@ -204,7 +208,7 @@ def _row_axis(total: Compute) -> int | None:
 
 
 def chunk_versions(body: Graph) -> Versions | None:
-    """Versions for one row at a time and for whole tiles, where the number of rows is symbolic."""
+    """Versions for few rows and for whole tiles; None unless the number of rows is symbolic."""
     if not all(n.op.is_primitive() for n in body.nodes):
         return None
     contraction = scaled_chunks(group_tensors(body).stages)
@@ -216,7 +220,7 @@ def chunk_versions(body: Graph) -> Versions | None:
 
 
 def _store(s: Schedule, stage: Compute, target: Target) -> None:
-    """Compute a small stage that all column blocks read, into memory of its own."""
+    """Schedule a small stage that all column blocks read: it is computed first and stored."""
     tensor = stage.outputs[0]
     o, lanes = s[tensor], target.vector_lanes(4)
     if not stage.reduce_axis:
@@ -238,12 +242,11 @@ def _store(s: Schedule, stage: Compute, target: Target) -> None:
 
 
 def packing_choice(target: Target, choose: Choose = preferred) -> Callable[[Node, int], bool]:
-    """The choice whether a product with constant weights reads them packed, in a given number of
-    bits, or as floats.
+    """The choice between weights packed in few bits and weights stored as floats.
 
-    A product takes the longer of the time of its multiply-adds and of reading its weights.  Packed
-    weights are decoded besides, once for each tile of rows.  The number of rows may be symbolic:
-    then both its minimum and its expected value count, and only packed weights have loops for both
+    A product takes as long as its multiply-adds or as reading its weights, whichever is longer.
+    Packed weights are also decoded, once for each tile of rows.  If the number of rows is symbolic,
+    its minimum and its expected value both count.  Only packed weights have loops for both
     (`chunk_versions`).
     """
 
@@ -263,7 +266,7 @@ def packing_choice(target: Target, choose: Choose = preferred) -> Callable[[Node
 
 
 def _fewest(dims: Iterable[Dim]) -> int:
-    """The least number of rows."""
+    """The least number of rows that `dims` allow."""
     sizes = (max(extents.values_of(d).lo or 1, 1) for d in dims)
     return math.prod(sizes)
 

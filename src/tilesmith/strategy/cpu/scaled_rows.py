@@ -2,8 +2,8 @@
 
 The register tile of `matmul` walks down a few columns of `w`.  If rows are long and the caches
 don't hold the matrix, each step is on another page, which is neither prefetched nor in the TLB.  A
-constant `w` is packed in the order of this walk.  A `w` that is an input is better read in long
-runs, several rows together:
+constant `w` is packed in the order of this walk.  A variable `w` is better read in long runs,
+several rows together:
 
     parallel over batch, column blocks (or, where rows are short, over parts of the reduced axis)
       y[rows, block] in the cache = 0
@@ -41,7 +41,7 @@ SHARES = 2
 """Column blocks per thread."""
 
 SHARED_ROWS = 256
-"""Fewest rows of `w` for which separate partial sums pay."""
+"""Fewest rows of `w` that justify a partial sum of their own."""
 
 
 def schedule_scaled_rows(s: Schedule, p: Product, cfg: Config) -> bool:
@@ -103,8 +103,8 @@ def _add_up(y: Stage, lanes: int) -> None:
 
 
 def _lies_in_rows(p: Product) -> bool:
-    """Whether all that depends on the vector axis is contiguous along it, and all rows are in one
-    run.
+    """Whether reads are contiguous along the vector axis or do not depend on it, and one loop walks
+    all rows.
     """
     reads = simple_reads(p)
     if reads is None or any(not same_dim(r.extent, 1) for r in set(p.c.rows) - set(p.run)):
@@ -114,7 +114,7 @@ def _lies_in_rows(p: Product) -> bool:
 
 
 def _pays(p: Product) -> bool:
-    """Whether this form takes fewer cycles per vector of `w`, for more rows than a tile has."""
+    """Whether this form takes fewer cycles per vector of `w` than a register tile."""
     c, rows, target = p.c, p.rows, p.target
     (k,) = c.op.reduce_axis
     if not isinstance(k.extent, int) or k.extent < 4 * STEPS or rows > STREAMS:
@@ -134,7 +134,7 @@ def _is_short(p: Product) -> bool:
 
 
 def _parts(p: Product) -> int:
-    """Number of parts of the reduction axis that threads share, where rows are short."""
+    """Number of parts into which threads divide the reduction axis; 1 unless rows are short."""
     (k,) = p.sums.reduce_axis
     if not _is_short(p) or any(not same_dim(a.extent, 1) for a in p.c.batch):
         return 1
@@ -145,7 +145,9 @@ def _parts(p: Product) -> int:
 
 
 def _block(p: Product) -> int:
-    """Columns of a block, at most half the L2 cache: all, unless only blocks can be shared."""
+    """Columns of a block whose sums fill at most half the L2 cache.  Blocks are smaller if threads
+    have nothing but blocks to share.
+    """
     columns, model = p.columns, p.target.model
     most = model.l2_bytes // 2 // (p.rows * p.sums.outputs[0].dtype.bytes)
     blocks = -(-columns // most)

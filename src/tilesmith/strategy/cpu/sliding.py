@@ -6,9 +6,9 @@
 
 In a depthwise convolution a vector of `x` meets one vector of `w`, so nothing is broadcast.  A step
 that shares nothing loads a vector for each multiply-add, and a core can load no more vectors per
-cycle than it multiplies.  Neighbouring rows read the same vectors at other taps.  Unrolled together
-they load each vector once, so that the multiply-add units become the limit.  The vectors must stay
-in registers beside the accumulators, so the tile is narrow and has few rows.
+cycle than it multiplies.  Neighbouring rows read the same vectors at other taps.  If they are
+unrolled together, each vector is loaded once, and the multiply-add units become the limit.  The
+vectors must stay in registers beside the accumulators, so the tile is narrow and has few rows.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Slide:
 
 
 def slide_of(c: Contraction, run: tuple[IterVar, ...]) -> Slide | None:
-    """The sliding of the window along the rows `run`; None if it does not slide, or if the lanes
-    walk `x` and `w` differently.
+    """The window that slides along the rows `run`; None if there is none, or if lanes run along
+    different axes of `x` and `w`.
     """
     order = reduction_order(c)
     if not run or not order or c.vector is None:
@@ -79,8 +79,8 @@ def sliding_tile(
     """The register tile with the least predicted time for `rows` x `columns` results, and the
     number of steps of the window to unroll.
 
-    That number is 1 if too few registers remain for the shared vectors; the tile is then no better
-    than a product's tile.  `vectors` fixes the vectors per row.
+    The number is 1 if too few registers remain for the shared vectors.  Then the tile is no faster
+    than one of `best_tile`.  `vectors` fixes the vectors per row.
     """
     lanes = target.vector_lanes(element_bytes)
     best, best_cost = (RegisterTile(1, vectors or 1, lanes), 1), float("inf")

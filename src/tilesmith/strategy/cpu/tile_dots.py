@@ -1,4 +1,4 @@
-"""Contractions of narrow numbers by instructions on whole tiles.
+"""Instructions on whole tiles for contractions of narrow types.
 
     parallel over batch, column blocks, outer rows
       rows in steps of a block of tiles
@@ -6,12 +6,12 @@
         for windows, k: acc += tiles of x * tiles of w
         copy of acc on the stack, then the epilogue, row by row
 
-Such an instruction multiplies a tile of rows with a tile of columns: `acc[i, j] += sum over k and q
+A tile instruction multiplies a tile of rows with a tile of columns: `acc[i, j] += sum over k and q
 of x[i, k, q] * w[k, j, q]`.  Its rows may have any stride, so `x` is read in place, also through
 windows.  `w` is packed as for other dot products (`dot_instructions`), with zeros in the tail
-columns.  A tile may have fewer rows and fewer steps than the largest, so that tiles divide the rows
-and the sum evenly.  If there are few channels, they are added together with the columns of a
-window: in images with channels last these are neighbours in memory.
+columns.  A tile may be smaller than the largest tile, so that tiles divide rows and steps evenly.
+If there are few channels, one instruction sums over channels and the columns of a window: both are
+contiguous in images with channels last.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from .product import Product, innermost
 from .reduction import vectorize
 
 PASSES = 4
-"""Fewest passes over a column block for which prefetching the next one saves more than it costs."""
+"""Fewest passes over a column block for which it pays to prefetch the next block."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileBlock:
-    """The tiles that the innermost loops of a contraction compute at once.
+    """The tiles that the innermost loops of a contraction compute together.
 
     intrinsic: the instruction.
-    rows, columns: number of tiles below each other and side by side.
-    joins: whether the columns of a window are added together with the channels.
+    rows, columns: number of tiles along rows and along columns.
+    joins: whether an instruction sums over the columns of a window and the channels.
     """
 
     intrinsic: TensorIntrinsic
@@ -75,26 +75,26 @@ class TileBlock:
 
     @property
     def height(self) -> int:
-        """Rows of the output."""
+        """Rows of the output per block."""
         return self.rows * self.intrinsic.extents[0]
 
     @property
     def width(self) -> int:
-        """Columns of the output."""
+        """Columns of the output per block."""
         return self.columns * self.intrinsic.extents[1]
 
     @property
     def depth(self) -> int:
-        """Neighbouring reduction steps in a row of `w`."""
+        """Reduction steps that are contiguous in packed `w`."""
         return self.intrinsic.extents[-1]
 
     @property
     def steps(self) -> int:
-        """Reduction steps of a call."""
+        """Reduction steps of one instruction."""
         return math.prod(self.intrinsic.extents[2:])
 
     def cycles(self, target: Target, rows: int, columns: int) -> float:
-        """Cycles per product of an output, its tails included."""
+        """Cycles per multiply-add of an output of `rows` x `columns`, tails included."""
         full, tail = divmod(rows, self.height)
         spent = full * self._step_cycles(target)
         if tail:
@@ -119,12 +119,12 @@ class TileBlock:
 def tile_block(
     c: Contraction, target: Target, rows: int, width: int | None = None, joins: bool = True
 ) -> TileBlock | None:
-    """The block of tiles that takes the fewest cycles; None if no such instruction fits, or if dot
-    products of vectors are faster.
+    """The block of tiles that takes the fewest cycles; None if no tile instruction applies, or if
+    dot products of vectors are faster.
 
-    rows: rows in one run of the row loop.
-    width: columns of the block, if they are fixed.
-    joins: whether the columns of a window may be added together with the channels.
+    rows: iterations of the row loop.
+    width: required columns of the block; None: any number.
+    joins: whether an instruction may sum over the columns of a window and the channels.
     """
     last, source = joined_axis(c), c.op.body[0]
     if last is None or c.vector is None or not isinstance(source, Reduce):
@@ -154,8 +154,8 @@ def tile_block(
 
 
 def window_axis(c: Contraction) -> IterVar | None:
-    """The axis of a window whose neighbours begin where the channels end, in images with all
-    channels last; None if there is none.
+    """The window axis along which the next position follows the last channel in memory, in images
+    with all channels last; None if there is none.
     """
     *outside, last = reduction_order(c)
     if not outside or not isinstance(c.x.buffer, Tensor):
@@ -182,8 +182,8 @@ def _blocks(
 ) -> list[TileBlock]:
     """The blocks whose accumulators and operands fit the registers.
 
-    Blocks divide the steps and the rows.  Only a block with one tile of rows may leave a tail, for
-    which there is an instruction with fewer rows.
+    Blocks divide steps and rows evenly.  Only a block of one row of tiles may leave tail rows, if
+    an instruction with fewer rows computes the tail.
     """
     first, *others = declared.extents[2:]
     each = math.prod(others)
@@ -218,7 +218,8 @@ def _divided(
 def schedule_tiles(s: Schedule, p: Product, cfg: Config) -> bool:
     """Schedule the whole group around a product.
 
-    Returns False, with nothing done, if no instruction on tiles fits, or if others are faster.
+    Returns False, with nothing done, if no tile instruction applies, or if other instructions are
+    faster.
     """
     group, c, target = p.group, p.c, p.target
     weights = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
@@ -308,7 +309,9 @@ def _arrange(s: Schedule, tensor: Tensor, places: tuple[int, int], block: TileBl
 def _tiled(
     stage: Stage, places: tuple[int, int], block: TileBlock
 ) -> tuple[list[Axis], list[Axis], list[Axis]]:
-    """Axes of a stage: those outside a block's tiles, those over its tiles, and those of a tile."""
+    """Split axes `places` into tiles.  Returns the other axes, the loops over tiles, and those in a
+    tile.
+    """
     outside = [x for i, x in enumerate(stage.axis) if i not in places]
     split = [
         stage.split(stage.axis[i], factor=n, tail=tail)
@@ -318,7 +321,7 @@ def _tiled(
 
 
 def copy_of(tile: Operand) -> TensorIntrinsic:
-    """The intrinsic that copies a tile as a whole."""
+    """The intrinsic that copies a whole tile."""
     rows, columns = tile.shape
     return tensor_intrinsic(f"copy_{tile.dtype}x{columns}_{rows}")
 

@@ -1,4 +1,4 @@
-"""Transpositions: blocks that are read along one axis and written along another, in registers.
+"""Transpositions in register blocks, which are read along one axis and written along another.
 
     for u in steps of U_BLOCKS * L: for v in steps of M: for u in steps of L:
       rows[v, u] = x[... u ...]                # M vectors along u, the order of `x` in memory
@@ -35,19 +35,23 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 ROWS = 16
-"""Most rows of a block: narrow types have more lanes, but blocks grow with their square."""
+"""Upper bound on the rows of a block.  Narrow types have more lanes, but a block's size is the
+square.
+"""
 
 U_BLOCKS = 16
-"""Blocks along u before the next along v: 1 KiB of a row of `x`, and a line of 256 rows of `y`."""
+"""Blocks along u per step of v: 1 KiB of a row of `x`, and a line in each of 256 rows of `y`."""
 
 V_BLOCKS = 8
-"""Blocks along v before the next along u, where rows of `x` are shorter: the cache holds that many,
-and `y` is written in pieces of several lines.
+"""Blocks along v per step of u, where rows of `x` are shorter.  The cache holds so many blocks, and
+`y` is written in pieces of several lines.
 """
 
 
 LEAST_LINES = 4
-"""Fewest lines of a row of `x` for which it is copied by lines: the partial last line is slow."""
+"""Fewest cache lines in a row of `x` for which rows are copied by lines: a partial last line is
+slow.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +208,11 @@ def schedule_packing(
 
 
 def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, target: Target) -> int:
-    """The row stride of the result modulo a cache line, in elements; 0 if whole lines are not worth
-    writing.
+    """The row stride of the result modulo a cache line, in elements; 0 if writing whole lines does
+    not pay.
 
-    They are worth it if no cache holds the result, rows are long, and all blocks of rows begin at
-    the same offset in a line.
+    Whole lines pay if no cache holds the result, rows are long, and all blocks of rows begin at the
+    same offset in a line.
     """
     y = op.outputs[0]
     size = math.prod(int(a.extent) for a in op.axis) * y.dtype.bytes  # type: ignore[arg-type]

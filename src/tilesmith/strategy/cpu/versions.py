@@ -2,12 +2,12 @@
 short row.
 
 - A batch of a product is expected to be small, mostly 1.  A schedule for one row has no rows to
-  fill a register tile, and too little work to share among threads.  With it, many rows take several
-  times as long as they need.
+  fill a register tile, and too little work to share among threads.  If this schedule runs many
+  rows, they take several times as long as necessary.
 - Many copies of a short row, side by side, fill vectors: lanes run along all copies.  With one or a
   few copies such a vector would be almost empty, and each lane would compute its own index.  Often
-  a run does not repeat the rows themselves, only axes around them (an image whose channels are
-  innermost).  Without the axis of copies between them, rows are one long row.
+  there is one copy of each row, and only axes around the rows are repeated (an image whose channels
+  are innermost).  Without the axis of copies, these rows form one long row.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from tilesmith.strategy.versions import Versions
 from tilesmith.te.tensor import Compute
 
 FEW = 4
-"""Largest expected batch with a second version: large ones need register tiles of more rows."""
+"""Largest expected batch for which there are two versions: larger batches need register tiles of
+more rows in any case.
+"""
 
 MANY = 64
 """Rows for which the second version is scheduled: more than any register tile has."""
 
 LONG = 16
-"""Fewest elements of a row that fills vectors by itself.  It is also the most copies of a shorter
-row that count as few.  A vector of copies takes about as long as so many small rows (measured on
-Zen 5 with rows of 3).
+"""Fewest elements of a row that fills vectors by itself.  It is also the largest number of copies
+of a shorter row that counts as few: a vector of copies takes about as long as this number of short
+rows (measured on Zen 5 with rows of 3).
 """
 
 
@@ -56,8 +58,8 @@ def batch_versions(body: Graph) -> Versions | None:
 
 
 def repeated_rows(body: Graph) -> Versions | None:
-    """Versions for one, few or many copies of a row shorter than `LONG`; for other rows that may be
-    repeated, for one or more copies.  None for other groups.
+    """Versions by the number of copies of a row: one, few and many for rows shorter than `LONG`;
+    one and more for rows of symbolic length.  None for other groups.
     """
     group = _with_one_result(body)
     op = None if group is None else group.outputs[0].op

@@ -67,7 +67,7 @@ def winograd_layouts(node: Node, known: frozenset[int], target: Target) -> NodeL
 def schedule_winograd(
     op: WinogradConv, s: Schedule, group: Group, target: Target, cfg: Config = ANALYTIC
 ) -> None:
-    """Schedule a group whose anchor is `op`, under elementwise epilogues."""
+    """Schedule a group that computes `op`, followed by elementwise epilogues."""
     product = _product(group.stages)
     v = _transformed_inputs(product)
     sizes = _sizes(op, product)

@@ -1,9 +1,10 @@
 """The blocks of a Winograd convolution, and whether the algorithm pays.
 
-The model counts cycles of one core.  Both kernels multiply in register tiles (`step_cycles`).
-The arithmetic, loads and stores of the transforms are added.  Images that exceed the L2 cache cost
-extra: unlike the direct kernel, a transform has no multiply-adds to hide the memory latency.
-Weights are streamed from memory, and transforming makes them t^2 / 9 times as large.
+The model counts cycles of one core.  The Winograd and the direct kernel multiply in register tiles
+(`step_cycles`).  The arithmetic, loads and stores of the transforms are added.  Images that exceed
+the L2 cache cost extra: unlike the direct kernel, a transform has no multiply-adds to hide the
+memory latency.  Weights are streamed from memory, and transforming to t x t points makes them t^2 /
+9 times as large.
 """
 
 from __future__ import annotations
@@ -97,9 +98,9 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     """The division of the work into blocks.
 
     Transformed inputs and products of a block fill at most half of the L2 cache.  Weights come from
-    that cache (or a farther one) once per row of register tiles.  So register tiles are as high as
-    two vectors of accumulators allow and the L1 cache keeps, evened out over a block.  Of the
-    possible numbers of blocks, the one with the least load imbalance is taken.
+    that cache (or a farther one) once per row of register tiles.  So register tiles are two vectors
+    wide and as high as registers and the L1 cache allow.  All tiles of a block have about the same
+    height.  The number of blocks has the least load imbalance.
     """
     highest = min(_most_rows(target), resident_rows(sizes.channels * 4, target))
     tile = RegisterTile(min(highest, sizes.tiles), 2, target.vector_lanes(4))
@@ -128,12 +129,12 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
 
 
 def _most_rows(target: Target) -> int:
-    """Rows of the highest register tile with two vectors of accumulators."""
+    """Rows of the highest register tile that is two vectors wide."""
     return (target.vector_registers - 3) // 2
 
 
 def _divided(tiles: int, blocks: int, highest: int) -> tuple[int, int]:
-    """Rows of a register tile, and such tiles in a block, for a given number of blocks."""
+    """Rows of a register tile, and register tiles per block, if there are `blocks` blocks."""
     size = -(-tiles // blocks)
     heights = range(highest, max(highest // 2, 1) - 1, -1)
     rows = min(heights, key=lambda r: -(-size // r) * r)

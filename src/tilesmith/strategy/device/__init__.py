@@ -1,4 +1,4 @@
-"""Default schedules for devices that run blocks of threads: analytic, nothing is measured."""
+"""Default schedules for devices that run blocks of threads, chosen by an analytic model."""
 
 from .generic import default_schedule
 from .group import RULES

@@ -47,8 +47,8 @@ from .blocks import fused
 from .tensor_tiles import tensor_tile
 
 SIDES = (8, 16), (4, 16), (16, 8), (8, 8)
-"""Threads of a block (along rows, along keys or columns).  Strides of rows of logits are padded so
-that neighbouring rows of 16 or 8 neighbours are in different banks.
+"""Threads of a block (along rows, along keys or columns).  Row strides of the logits are padded:
+accesses to 16 or 8 neighbours in neighbouring rows go to different banks.
 """
 ROWS = (4, 2, 1)
 """Rows per thread."""
@@ -59,7 +59,7 @@ STEPS = (32, 16)
 STEP = 4
 """Fixed cost of fetching the operands of a step, in terms of the sum."""
 RESULTS = 64
-"""Upper bound on a thread's numbers for its results: they stay in registers."""
+"""Upper bound on the accumulators of a thread, so that they stay in registers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,11 +67,11 @@ class Stages:
     """The stages of an attention that one launch computes.
 
     core: the products and the stages between them.
-    running: the combination of the results of all chunks; None: there is one chunk.
-    out: the result: the second product, or a function of each of its elements.  It may have its
-        axes in another order, and several of them merged, as where heads are joined.
+    running: the stage that combines the results of all chunks; None: there is one chunk.
+    out: the result: the second product, or a function of each of its elements.  Axes may be
+        reordered and merged, for instance to join heads.
     row: number of the axis that counts rows.
-    joined: whether rows, and whether columns, are merged with other axes of the result.
+    joined: for rows and for columns, whether they are merged with other axes of the result.
     """
 
     core: Attention
@@ -99,7 +99,7 @@ class Blocking:
     threads: threads of a block along rows, and along keys or columns.
     height: rows per block.
     step: terms of a sum whose operands are in shared memory at a time.
-    cost: time per key, relative to a thread's term of a sum.
+    cost: time per key; the unit is the time in which a thread adds one term of a sum.
     """
 
     stages: Stages
@@ -110,8 +110,8 @@ class Blocking:
 
 
 def attention_of(s: Schedule, target: Target) -> Blocking | None:
-    """The attention that a schedule without steps computes.  None if it is another expression, if
-    rows exceed shared memory, or if matrix instructions compute its products.
+    """The blocks for the attention that an empty schedule computes.  None if it is another
+    expression, if rows exceed shared memory, or if matrix instructions compute its products.
     """
     computed = [x.state for x in s.stages if not x.state.is_placeholder]
     outputs = tuple(t for x in computed if x.is_output for t in x.compute.outputs)
@@ -162,7 +162,7 @@ def _are_known(ops: Iterable[Compute]) -> bool:
 
 
 def _fit(scores: Compute, values: Compute) -> bool:
-    """Whether the scores' columns are the terms of the values' sums, at least one per thread."""
+    """Whether the second product sums over the columns of the scores, one or more per thread."""
     if len(scores.reduce_axis) != 1 or len(values.reduce_axis) != 1:
         return False
     if len(scores.axis) < 2 or len(values.axis) < 2:
@@ -197,7 +197,7 @@ def fastest(stages: Stages, target: Target, keys: int) -> Blocking | None:
     *heads, length, across = (a.extent for a in stages.last.axis)
     count, rows, width = expected_size(heads), expected(length), expected(across)
     is_whole = stages.running is None and keys >= stages.keys
-    # The results of a chunk; otherwise also the maximum, total and sum of all chunks.
+    # Accumulators per element: with several chunks also the maximum, total and sum of all chunks.
     numbers = 1 if is_whole else 4
 
     def made(step: int, threads: tuple[int, int], each: int) -> Blocking:
@@ -282,7 +282,7 @@ def _tile(
     """Bind the loops of the result.  Returns the loop over blocks, and the innermost loop over
     threads.
 
-    indices: where the result reads the sums.
+    indices: the indices at which the result reads the sums.
     split: axes of the result that merge two axes of the sums, with the extent of the inner one.
     """
     loops: dict[Expr, Axis] = {}
@@ -313,13 +313,13 @@ def _bind(stage: Stage, y: Axis, x: Axis) -> None:
 
 
 def _divide(s: Schedule, own: Stage, b: Blocking) -> None:
-    """Divide rows and columns of a stage in registers among threads; each stores its own."""
+    """Divide rows and columns of a stage among threads; each keeps its elements in registers."""
     for axis, factor in zip(own.axis[-2:], b.threads, strict=True):
         s.unflatten_axis(own.op.outputs[0], axis, factor)
 
 
 def _steps(s: Schedule, own: Stage, b: Blocking) -> None:
-    """Fetch operands of a product in registers to shared memory, some terms at a time."""
+    """Copy the operands of a product to shared memory, some terms of the sum at a time."""
     factors = product_of_loads(own.state.compute)
     assert factors is not None
     (terms,) = own.state.compute.reduce_axis
@@ -343,8 +343,8 @@ def _steps(s: Schedule, own: Stage, b: Blocking) -> None:
 
 
 def _reduce_row(s: Schedule, stage: Stage, b: Blocking, place: tuple[Stage, Axis]) -> None:
-    """Let the threads along x share the terms of a row's reduction, and one of them add the partial
-    results.  Each reduces in a register, so that shared memory is written only once.
+    """Let the threads along x share the terms of a row's reduction, and one of them combine the
+    partial results.  Each thread reduces in a register, so that it writes shared memory only once.
 
     place: the loop inside which the row is complete.
     """

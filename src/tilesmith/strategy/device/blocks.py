@@ -36,15 +36,15 @@ def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
 
 
 def in_memory(stage: Stage) -> list[int]:
-    """A stage result's axes, by number, outermost in memory first; axes of 1 element lead."""
+    """Axis numbers of a stage's result, outermost in memory first, after axes of one element."""
     layout, shape = stage.state.layout, stage.op.outputs[0].shape
     dims = range(len(shape)) if layout is None else (d.axis for d in layout.dims)
     return sorted(dict.fromkeys(dims), key=lambda n: not same_dim(shape[n], 1))
 
 
 def bind_elements(stage: Stage, target: Target, cfg: Config = ANALYTIC) -> Axis | None:
-    """Bind a thread to each element of a stage's result, neighbours in memory side by side.
-    Returns the loop over threads; None for a single element, which one thread computes.
+    """Bind a thread to each element of a stage's result, neighbouring threads to neighbours in
+    memory.  Returns the loop over threads; None for a single element, which one thread computes.
     """
     if not stage.axis:
         return None

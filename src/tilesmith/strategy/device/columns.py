@@ -1,5 +1,5 @@
-"""Reductions of columns: neighbours in memory belong to different results, as in images with
-channels last.
+"""Column reductions: neighbours in memory belong to different results, as in images with channels
+last.
 
     for i, jo in block_x:
         for ji in thread_x, part in thread_y:
@@ -38,8 +38,8 @@ def is_by_columns(r: StageBody, out: Stage, target: Target) -> bool:
 
 
 def schedule_columns(s: Schedule, name: str, out: str, target: Target) -> None:
-    """Compute the reduction of the stage `name` for a wave of neighbours of the stage `out`:
-    itself, or its elementwise reader.
+    """Compute the reduction `name` for a wave of neighbouring elements of `out`.  `out` is `name`
+    or its elementwise reader.
     """
     assert target.device is not None
     wave, stage, own = target.device.wave, s[out], accumulator(s, name, out, "shared")

@@ -1,8 +1,8 @@
 """Software pipelining of tiles in shared memory: blocks compute with one buffer while others are
 filled.
 
-Only a target with asynchronous copies gains by it.  A tile can be filled so if it holds elements in
-the order of global memory, or zeros.
+Only targets with asynchronous copies gain.  A tile can be copied asynchronously if it holds
+elements in the order of global memory, or zeros.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilesmith.te.tensor import Compute, Tensor
 BUFFERS = (3, 2)
 """Buffers per tile, the deepest pipeline first.  A third one hides twice the latency."""
 RESIDENT = 2
-"""Blocks per unit for which buffers leave room: one computes while another waits at a barrier."""
+"""Blocks that a unit must hold with all buffers: one computes while another waits at a barrier."""
 
 
 def can_copy_ahead(target: Target, tensor: Tensor, size: int) -> bool:

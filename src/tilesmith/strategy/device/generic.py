@@ -1,9 +1,9 @@
 """Schedules for any expression on a device.
 
-A stage without a reduction is inlined, unless it is costly and read more than once.  Each other
-stage is a separate launch, whose result the next one reads from memory.  Rules for products
-(`tiles`) or for rows (`rows`) may instead compute it together with its reader.  One thread runs
-recurrences and loops that a user wrote.
+A stage without a reduction is inlined, unless it is costly and read more than once.  Every other
+stage is a separate launch that stores its result in memory.  Rules for products (`tiles`) or rows
+(`rows`) may instead compute the stage together with its reader.  One thread runs recurrences and
+loops that a user wrote.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .tensor_tiles import schedule_tensor_tiles, tensor_tile
 from .tiles import Product, product_of, product_parts, schedule_product
 
 AGAIN = 2
-"""Times that a costly value is computed again rather than stored: memory is slower."""
+"""Upper bound on evaluations per element of an inlined costly stage; with more, it is stored."""
 
 
 def default_schedule(args: Sequence[Tensor], target: Target, bound: float) -> Schedule:
@@ -196,8 +196,8 @@ def _readers(pending: Mapping[str, StageBody], name: str) -> list[StageBody]:
 
 
 def _read_in_row(s: Schedule, pending: Mapping[str, StageBody], name: str) -> list[str]:
-    """The reductions that `name` reads, directly or through each other, and stages computed from
-    their results alone, such as a mean.  No other stage reads them.
+    """The stages that only `name` reads, directly or through each other: reductions, and stages
+    computed from their results alone, such as a mean.
     """
     inside = {name}
     order: list[str] = []

@@ -28,7 +28,9 @@ from .streamed_attention import streamed_group
 def schedules(
     body: Graph, target: Target, cfg: Config = ANALYTIC
 ) -> Iterator[tuple[Schedule, Group]]:
-    """Schedules of a fused group by each rule that fits, best first, with tensor expressions."""
+    """Schedules of a fused group, one from each rule that applies, best first, each with the tensor
+    expressions that it schedules.
+    """
     group = group_tensors(body)
     return attempts.schedules(
         (
@@ -84,8 +86,8 @@ def lower_scheduled(s: Schedule, group: Group, target: Target, name: str) -> Fun
 
 
 def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
-    """The kernel of a fused group as a loop nest, with a thread for each element where a rule
-    exceeds a limit of the device.
+    """The kernel of a fused group as a loop nest.  If the rules exceed a limit of the device, the
+    kernel has a thread for each element.
     """
     if is_irregular(body):
         return lower_irregular(body, target, name)

@@ -6,9 +6,8 @@
     filters[p, q, c, o] = W[o, c, p, q]                                     # likewise
     product[m, o] = sum over p, q, c of windows[m, p, q, c] * filters[p, q, c, o]
 
-A row of the product is a position.  The padding of the image is zero where blocks load windows. The
-result's axes of positions are one loop, so that tiles continue from row to row and from image to
-image.
+A row of the product is a position of the result.  Blocks load zeros for the padding of the image.
+The loops over positions are fused, so that tiles continue from row to row and from image to image.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class Implicit:
     """A convolution as a product.
 
     product: stage of the product, [position, filter].
-    positions: the axes of the convolution's result, by number, that a position merges.
-    column: the axis of filters.
+    positions: numbers of the convolution result's axes that are merged into a position.
+    column: number of the axis of filters.
     """
 
     product: Compute
@@ -117,7 +116,7 @@ def implicit_product(op: Compute) -> Implicit | None:
 
 
 def same_load(a: Load, b: Load) -> bool:
-    """Whether two reads are of the same element."""
+    """Whether two loads read the same element."""
     return a.buffer is b.buffer and same(a.indices, b.indices)
 
 
@@ -132,8 +131,8 @@ class ImplicitGroup:
 
     group: the new expressions.
     made: the product that replaces the convolution.
-    tile: sizes of its tiles.
-    out: the stage that reads each of its elements at the same index.
+    tile: tile sizes of the product.
+    out: the stage that reads each element of the product at the same index.
     """
 
     group: Group
@@ -143,8 +142,8 @@ class ImplicitGroup:
 
 
 def implicit_group(group: Group, target: Target) -> ImplicitGroup | None:
-    """`group` with its convolution as a product, if its one result is made of one convolution that
-    instructions on tiles compute; else None.
+    """`group` with its convolution as a product.  None unless the group has one result and one
+    convolution, and instructions on tiles can compute it.
     """
     reductions = [op for op in group.stages if op.reduce_axis]
     if len(reductions) != 1 or len(group.outputs) != 1:
@@ -170,7 +169,7 @@ def implicit_group(group: Group, target: Target) -> ImplicitGroup | None:
 
 
 def schedule_implicit(found: ImplicitGroup, target: Target) -> Schedule | None:
-    """The schedule of a product that a convolution became.  None if another stage is stored, if an
+    """The schedule of a group with an implicit product.  None if another stage is stored, if an
     element is read at other indices than its own, or if channels are not last in memory.
     """
     s = found.group.schedule()

@@ -31,9 +31,8 @@ def _nest(body: Graph, name: str) -> Func:
 
 
 def _on_device(stmt: Stmt) -> Stmt:
-    """`stmt` with its outermost independent loops, and those directly inside each other, parallel:
-    a device has a thread for each of their iterations.  Each thread runs the loops inside
-    sequentially.
+    """`stmt` with its outermost independent loops parallel, and with them the independent loops
+    directly inside.  Each iteration is a thread, which runs inner loops sequentially.
     """
     if not isinstance(stmt, For):
         return rebuild(stmt, _on_device, lambda e: e)

@@ -1,8 +1,8 @@
 """Layouts on devices: channels last, where neighbouring threads compute neighbouring channels.
 
-Neighbouring threads of a convolution then read the same element of the image, or neighbours of it,
-whatever its strides and borders are, and neighbouring weights.  So do threads of pools.  Products
-of matrices are row-major.
+Neighbouring threads of a convolution then read neighbouring weights, and equal or neighbouring
+elements of the image, for any strides and borders.  The same holds for pools.  Products of matrices
+are row-major.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tilesmith.strategy.cpu.layouts import ByAxes
 from tilesmith.te.tensor import IterVar
 
 OTHER = 1.0
-"""Cost of reading a value in another order than a product's result has, in passes over the value.
-It is less than two, so that no relayout pays for this alone.
+"""Cost of reading a value in another order than that of a product's result, in passes over the
+value.  It is below the two passes of a relayout, so a relayout needs a further reason.
 """
 
 
@@ -51,7 +51,7 @@ class _ChannelsLast(ByAxes):
 
 
 def _weights(w: Load, vector: IterVar) -> Layout | None:
-    """Weights in the order that a product needs with an image whose channels are last."""
+    """The layout of weights that a product needs for an image with channels last."""
     across = next((n for n, i in enumerate(w.indices) if i is vector.var), None)
     if across is None:
         return None

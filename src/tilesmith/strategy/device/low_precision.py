@@ -19,7 +19,7 @@ from .implicit import implicit_product
 from .tensor_tiles import tensor_tile
 
 FACTORS = (Factors(u8, i8), Factors(i8, i8))
-"""Factor types of byte products for which instructions exist; the first that fits is taken."""
+"""Candidate factor types for products of bytes; the first with an instruction is taken."""
 
 
 def low_precision_choice(target: Target) -> Choice:

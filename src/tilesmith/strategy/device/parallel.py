@@ -1,4 +1,4 @@
-"""Launching of parallel loops: each outermost one becomes blocks of threads.
+"""Launches for parallel loops: each outermost parallel loop becomes blocks of threads.
 
     for i in parallel(n):                  for b in block_x((n * m + 255) // 256):
         for j in parallel(m):                  for t in thread_x(256):
@@ -9,9 +9,9 @@
 
 A loop nest that stores a constant, such as the zeros of a halo, is launched too.
 
-Neighbouring threads run neighbouring iterations of the innermost of directly nested loops.  Memory
-on the heap that is allocated in such a loop is allocated outside, once for each iteration.  The
-pass is for nests that are not scheduled for devices.
+Neighbouring threads run neighbouring iterations of the innermost of directly nested loops.  Heap
+memory that a parallel loop allocates is allocated outside of it, with a part for each iteration.
+The pass is for nests that are not scheduled for devices.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def launch_parallel(func: Func, threads: int) -> Func:
 
 
 def _is_fill(s: Stmt) -> bool:
-    """Whether `s` is loops that store a constant: all iterations are independent."""
+    """Whether `s` only stores a constant in loops, so that all iterations are independent."""
     own: set[Var] = set()
     while isinstance(s, For) and not LOOP_KINDS[s.kind].level:
         own.add(s.var)
@@ -70,7 +70,7 @@ def _in_parallel(s: Stmt) -> Stmt:
 
 
 LONGEST = 1024
-"""Steps per thread from which fewer threads than a wave count as slow."""
+"""Steps per thread above which a launch with fewer threads than a wave counts as slow."""
 
 
 def is_sequential(func: Func, wave: int) -> bool:

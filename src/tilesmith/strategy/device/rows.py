@@ -1,4 +1,4 @@
-"""Reductions with contiguous terms: a block for each row, whose threads share the terms.
+"""Reductions with contiguous terms: the threads of a block share the terms of a row.
 
     y[i, j] = exp(x[i, j] - m[i]) / t[i]          # m and t reduce row i
 
@@ -30,14 +30,14 @@ TERMS = 48
 """Fewest terms of a sum for which a block pays."""
 
 STEP = 16
-"""Partial results that one thread adds up."""
+"""Partial results that one thread combines."""
 
 
 def rows_of(
     out: StageBody, reductions: Sequence[StageBody], target: Target
 ) -> frozenset[Var] | None:
-    """The axes of `out` that number the rows which all of `reductions` reduce.  `reductions` may
-    include stages computed from their results.  None where separate reductions are better.
+    """The axes of `out` that select a row, if each of `reductions` reduces these rows; None if
+    separate launches are better.  `reductions` may include stages computed from reductions.
     """
     names = {r.name for r in reductions}
     rows = {v for x in out.reads if x.source in names for v in vars_of(x.load.indices)}
@@ -74,7 +74,7 @@ def has_few_elements(r: StageBody, target: Target) -> bool:
 def schedule_rows(
     s: Schedule, out: str, rows: frozenset[Var], reductions: Sequence[str], target: Target
 ) -> None:
-    """Bind a block to each row of stage `out`; it computes `reductions` and their stages, too."""
+    """Bind a block to each row of stage `out`.  The block also computes `reductions` of its row."""
     stage = s[out]
     axes = list(zip(stage.axis, stage.state.compute.axis, strict=True))
     outer = [a for a, x in axes if x.var in rows]

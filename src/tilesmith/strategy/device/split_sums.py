@@ -1,4 +1,4 @@
-"""Long sums of few elements: blocks divide the terms, and a second launch adds their sums.
+"""Long sums for few elements: blocks divide the terms, and a second launch adds the partial sums.
 
     C[i, j] = sum(A[i, k] * B[k, j] over k)
 
@@ -29,7 +29,7 @@ def parts_of(
 ) -> int:
     """The number of parts into which the terms of a product are divided; 1 for undivided sums.
 
-    blocks: number of blocks for undivided sums.
+    blocks: number of blocks if sums are not divided.
     tile: rows and columns of the result that a block computes.
     multiple: a divisor of the number of terms in a part.
 
@@ -70,9 +70,9 @@ def divided_axis(op: Compute) -> IterVar:
 
 
 def divide_sum(s: Schedule, name: str, out: str, parts: int, target: Target) -> str:
-    """Divide the terms of the stage `name`, and add the parts for each element of the stage `out`:
-    itself, or its elementwise reader.  Returns the stage of partial sums, whose first axis is the
-    number of the part.
+    """Divide the terms of the sum `name` into parts, and add up the parts per element of `out`.
+    `out` is `name` or its elementwise reader.  Returns the stage of partial sums; its first axis
+    numbers parts.
     """
     stage = s[name]
     terms = divided_axis(stage.state.compute)

@@ -71,10 +71,10 @@ class _Softmax:
     keys: the factor of `scores` that depends on keys.
     logit: the logit computed from a score.
     most, total: the reductions of rows.
-    value: the factor of a weight, also over `column`.
+    value: the factor of a softmax weight; it depends on `column`, too.
     column: the last axis of the result.
-    sum: stands for the sum of exponentials times values in `scaled`.
-    scaled: an element of the result, of `most`, `total` and `sum`.
+    sum: variable in `scaled` for the sum of exponentials times values.
+    scaled: an element of the result, as a function of `most`, `total` and `sum`.
     """
 
     scores: Compute
@@ -103,7 +103,7 @@ def streamed_group(group: Group, target: Target) -> Group | None:
 
 
 def _chunk(stages: Stages, target: Target) -> int | None:
-    """The number of keys of a chunk with the lowest cost; None for whole rows."""
+    """The number of keys per chunk of the lowest cost; None if whole rows cost no more."""
     keys = stages.keys
 
     def cost(length: int) -> float:
@@ -170,12 +170,12 @@ def _softmax(a: Attention) -> _Softmax | None:
 
 
 def _renamed(e: Expr, axes: Sequence[te.IterVar], others: Sequence[te.IterVar]) -> Expr:
-    """`e` with other axes instead of its own."""
+    """`e` with `axes` replaced by `others`."""
     return substitute(e, {a.var: b.var for a, b in zip(axes, others, strict=True)})
 
 
 def _reads(e: Expr, *ops: Compute) -> list[Load]:
-    """The reads in `e` of the results of some stages."""
+    """The loads in `e` from results of `ops`."""
     results = {t for op in ops for t in op.outputs}
     return [x for x in loads((e,)) if x.buffer in results]
 
@@ -193,9 +193,9 @@ def _is_element(e: Expr, op: Compute, axes: Sequence[te.IterVar]) -> bool:
 
 
 def _scaled(e: Expr, weight: Expr, own: Var, key: Var) -> Expr | None:
-    """`e` with `own` in the place of `weight`, if `e` is the product of `weight` and factors that
-    are the same for all keys: then the sum of `e` over keys is the sum of weights times these
-    factors.
+    """`e` with `own` instead of `weight`, if `e` is the product of `weight` and factors that are
+    the same for all keys; else None.  The sum of `e` over keys is then the sum of weights times
+    these factors.
     """
     if e is weight:
         return own
@@ -313,7 +313,7 @@ class _Chunks:
         return substitute(e, {**dict(zip(self._vars(), places, strict=True)), **others})
 
     def _known(self, c: Expr, n: Expr, value: Expr, other: float) -> Expr:
-        """`value` of a key; `other` after the last key."""
+        """`value` for key `n` of chunk `c`; `other` after the last key."""
         if not self._has_tail:
             return value
         return select(c * self.length + n < self.keys, value, const(other, value.dtype))

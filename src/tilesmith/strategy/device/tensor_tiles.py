@@ -10,9 +10,9 @@
 
 Tiles of operands have several buffers where the device copies asynchronously (`copies_ahead`).
 
-The sizes of blocks minimise loads per product, as far as the device still has enough blocks.  Tiles
-may extend past the end of the result, where nothing is stored; the sum's length must be a multiple
-of an instruction's.
+Block sizes minimise loads per product, but leave enough blocks for the device.  Tiles may extend
+past the end of the result: nothing is stored there.  The number of terms must be a multiple of an
+instruction's terms.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ WAVES = 2
 """Most waves along each side of a block."""
 HEIGHTS = (1, 2, 4)
 WIDTHS = (2, 4, 8)
-"""Tiles of a wave below each other (`HEIGHTS`), and side by side."""
+"""Candidate numbers of a wave's tiles along rows (`HEIGHTS`) and along columns."""
 STEPS = (4, 2, 1)
-"""Instructions along the sum between two barriers, as far as its length allows."""
+"""Candidate numbers of instructions along the sum between two barriers."""
 PADS = (0, 4, 2, 1)
-"""Words of padding of rows in shared memory; they limit the width of vectors that are stored."""
+"""Candidate padding of rows in shared memory, in words.  It limits the width of stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class TensorTile:
     a, b: its operands.
     row, column: the axes of the result, by number.
     turned: whether `a` is stored with its rows along the sum.
-    waves: waves of a block, below each other and side by side.
-    tiles: tiles of a wave, below each other and side by side.
+    waves: waves of a block, along rows and along columns.
+    tiles: tiles of a wave, along rows and along columns.
     steps: instructions along the sum between two barriers.
     parts: number of parts into which blocks divide the sum.
     buffers: buffers of each operand in shared memory.
@@ -97,8 +97,8 @@ class TensorTile:
 
 
 def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile | None:
-    """The fastest tiles for a sum of products of matrices by instructions on tiles; None if none
-    fits.
+    """The fastest tiles for a sum of matrix products by instructions on tiles; None if there are
+    none.
 
     divides: whether blocks may divide the sum.
     """
@@ -142,7 +142,9 @@ def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile
 
 
 def _staged(t: TensorTile, op: Compute, target: Target, divides: bool) -> Iterator[TensorTile]:
-    """`t` with the steps that the sum's length allows, and with room for pipelined buffers."""
+    """Variants of `t`: with the most steps that divide the sum, and with the most for which
+    pipelined buffers fit in shared memory.
+    """
     depth = t.intrinsic.extents[2]
     terms = [a.extent for a in op.reduce_axis]
     length, size = terms[-1], expected_size(terms)
@@ -228,7 +230,7 @@ def _bytes(t: TensorTile) -> int:
 
 
 def _blocks(t: TensorTile, op: Compute) -> int:
-    """Blocks of whole sums."""
+    """Number of blocks if sums are not divided."""
     height, width = t.block
     rows, columns = (op.axis[n].extent for n in (t.row, t.column))
     assert isinstance(rows, int) and isinstance(columns, int)
@@ -237,8 +239,8 @@ def _blocks(t: TensorTile, op: Compute) -> int:
 
 
 def _cost(t: TensorTile, op: Compute, target: Target) -> float:
-    """Time in multiply-adds of one wave's share: computing, loading and adding partial sums, times
-    the number of blocks that run after each other.
+    """Time of one wave, in multiply-adds: computing, loading and adding partial sums, times the
+    number of blocks that run one after the other.
     """
     device = target.device
     assert device is not None
@@ -255,11 +257,10 @@ def _cost(t: TensorTile, op: Compute, target: Target) -> float:
 def schedule_tensor_tiles(
     s: Schedule, t: TensorTile, name: str, out: str, target: Target, axes: Sequence[int] = ()
 ) -> None:
-    """Compute the product of the stage `name` in the tiles of the stage `out`: itself, or its
-    elementwise reader.
+    """Compute the product `name` in the tiles of `out`.  `out` is `name` or its elementwise reader.
 
-    axes: axes of `out`, by number: those merged into rows, then that of columns; empty for the axes
-        of the product.
+    axes: numbers of axes of `out`: axes that are merged into rows, then the axis of columns.
+        Empty: the axes of the product.
     """
     if t.parts > 1:
         name = out = divide_sum(s, name, out, t.parts, target)

@@ -57,9 +57,9 @@ class Product:
     """A sum of products.
 
     name: the stage.
-    rows, columns: the axes of the result, by number, on which only the first, or only the second
-        operand depends.
-    matrices: whether the indices of both operands are axes, so that tiles of them are tiles of
+    rows, columns: numbers of the result's axes.  Only the first operand depends on `rows`, only the
+        second on `columns`.
+    matrices: whether all indices of both operands are axes, so that their tiles are tiles of
         memory.
     along: for each operand, whether it is contiguous along the sum.
     """
@@ -105,8 +105,8 @@ def product_parts(product: Product, op: Compute, target: Target) -> int:
 def schedule_product(
     s: Schedule, product: Product, out: str, target: Target, cfg: Config = ANALYTIC
 ) -> None:
-    """Compute a product in the tiles of the stage `out`: itself, or its elementwise reader.  Blocks
-    divide the terms if there are too few tiles for the device.
+    """Compute a product in the tiles of `out`, which is its stage or the stage's elementwise
+    reader.  Blocks divide the terms if there are too few tiles for the device.
     """
     parts = product_parts(product, s[product.name].state.compute, target)
     if parts > 1:
@@ -225,7 +225,9 @@ def _blocks(target: Target) -> list[tuple[int, int]]:
 
 
 def _threads(extent: int, most: int) -> int:
-    """Threads along one side: the most whose tiles divide `extent`, if at least half of `most`."""
+    """Threads along one side: the most whose tiles divide `extent`; `most` if that leaves less than
+    half.
+    """
     tiles = -(-extent // TILE)
     if tiles <= most:
         return tiles
@@ -236,7 +238,7 @@ def _threads(extent: int, most: int) -> int:
 def _results_of_threads(
     stage: Stage, own: Stage, product: Product, target: Target, cfg: Config
 ) -> None:
-    """Bind threads to a result's elements, each to several along the axis of `_rows_of_threads`."""
+    """Bind each thread to several elements of a result, along the axis from `_rows_of_threads`."""
     order = in_memory(stage)
     axes = list(stage.axis)
     tiled, count = _rows_of_threads(product, axes, order)

@@ -16,7 +16,7 @@ SHIPPED: tuple[TensorIntrinsic, ...] = (
     *wasm.INTRINSICS,
     *nvptx.INTRINSICS,
 )
-"""All of them; each names the features that a target must have."""
+"""All shipped intrinsics.  Each names the features that a target must have."""
 
 _BY_ARCHITECTURE = {
     "x86_64": x86.INTRINSICS,
@@ -33,7 +33,7 @@ ROUNDING = frozenset({"avx512bf16", "amx-bf16", "amx-fp16", "bf16", "mma-float"}
 
 
 def exact_target(target: Target) -> Target:
-    """`target` without instructions that strict accuracy refuses."""
+    """`target` without the instructions that strict accuracy forbids."""
     if not target.features & ROUNDING:
         return target
     return replace(target, features=target.features - ROUNDING)

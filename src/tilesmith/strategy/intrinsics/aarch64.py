@@ -7,7 +7,7 @@
 | `bfdot` | f32[4] | bf16, bf16 | the same |
 | `bfmmla` | f32[2, 2] | bf16, bf16 | the same |
 
-The integer ones are exact modulo 2^32.
+The integer instructions are exact modulo 2^32.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
 |---|---|---|---|
 | `smlad_u8_i8` | i32 | u8, i8 | 2 UXTB16, 2 SXTB16, 2 SMLAD |
 
-It adds four products to a scalar, exact modulo 2^32.  UXTB16 and SXTB16 extend the bytes 0 and 2 to
-a pair of 16 bits, and after a rotation the bytes 1 and 3.  SMLAD adds the products of two pairs.
+The intrinsic adds four products to a scalar, exact modulo 2^32.  UXTB16 and SXTB16 extend bytes 0
+and 2 to a pair of 16-bit numbers; after a rotation, they extend bytes 1 and 3.  SMLAD adds the
+products of two pairs.
 """
 
 from __future__ import annotations

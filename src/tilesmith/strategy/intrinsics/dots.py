@@ -1,4 +1,4 @@
-"""Declarations of dot-product instructions of the common form.
+"""Declarations of dot-product instructions of the form:
 
     c[l] += sum over k of a[k] * w[l, k]
 
@@ -27,7 +27,7 @@ def lane_dot(
     fmas: float | str = 1.0,
     scratch: int = 0,
 ) -> TensorIntrinsic:
-    """An instruction of that form.
+    """Declare a dot-product instruction of the form above.
 
     lanes: lanes of the result.
     depth: number of products in each lane.
@@ -62,8 +62,8 @@ def matrix_dot(
     features: tuple[str, ...],
     tolerance: float = 0.0,
 ) -> TensorIntrinsic:
-    """An instruction that multiplies two rows of `depth` elements with two columns: `c[i, j] += sum
-    over k of a[i, k] * w[j, k]`.  Rows are 8 bytes each, with any stride.
+    """Declare an instruction that multiplies two rows with two columns of `depth` elements: `c[i,
+    j] += sum over k of a[i, k] * w[j, k]`.  A row has 8 bytes; rows have any stride.
     """
     of_a, of_w, of_c = types
     a = te.placeholder((2, depth), of_a, "a")

@@ -8,11 +8,11 @@
 | `mma_{s8,u8}{s8,u8}_t` | i32[16, 8] | a[16, 32], b[8, 32] | the same |
 
 `c[i, j] += sum over k of a[i, k] * b[k, j]`, or of `b[j, k]`.  Operands are in shared memory, with
-a row stride of any multiple of 4 bytes.  Each thread holds words of four bytes: of `a` rows g and g
-+ 8, of `b` column g, in words t and t + 4 of 8, with g = thread // 4 and t = thread % 4.  Integers
-are exact modulo 2^32.
+a row stride of any multiple of 4 bytes.  Let g = thread // 4 and t = thread % 4.  Each thread holds
+words t and t + 4, of the 8 four-byte words along the sum, in rows g and g + 8 of `a` and in column
+g of `b`.  Integers are exact modulo 2^32.
 
-Asynchronous copies are `cp.async`, of 4, 8 or 16 bytes.  Those of 16 bytes bypass the L1 cache.
+Asynchronous copies are `cp.async`, of 4, 8 or 16 bytes.  Copies of 16 bytes bypass the L1 cache.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from tilesmith.perf.warps import WARP, WORD
 ROWS, COLUMNS = 16, 8
 _ROW_BYTES = 32
 _TOLERANCE = 2.0**-20
-"""Products are aligned to the largest of 16; bits below the last bit of an f32 are truncated."""
+"""The hardware aligns products to the largest of 16.  It truncates bits below the last bit of an
+f32.
+"""
 
 _BYTES = {"s8": "i8", "u8": "u8"}
 
@@ -51,7 +53,9 @@ def _reads(operand: Any, distance: int) -> tuple[tuple[int, tuple[int, ...]], ..
 
 
 def _load(code: Any, operand: Any, pointer: Any, distance: int) -> tuple[Any, ...]:
-    """Load the words of a thread; neighbours in the sum that are not contiguous are packed."""
+    """Load the words of a thread.  Neighbours along the sum that are not contiguous are packed into
+    words.
+    """
     thread = code.thread()
     g, t = code.integer("lshr", thread, 2), code.integer("and", thread, 3)
     reads = _reads(operand, distance)

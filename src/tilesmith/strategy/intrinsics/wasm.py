@@ -5,7 +5,7 @@
 | `dot_i16` | i32[4] | i16, i16 | i32x4.dot_i16x8_s, i32x4.add |
 | `dot_i16_i8` | i32[4] | i16, i8 | i16x8.load8x8_s, i32x4.dot_i16x8_s, i32x4.add |
 
-They are exact modulo 2^32.  Weights of bytes are widened when they are loaded, once for all rows.
+The intrinsics are exact modulo 2^32.  Byte weights are widened when loaded, once for all rows.
 """
 
 from __future__ import annotations

@@ -46,7 +46,9 @@ def _fma(lanes: int) -> TensorIntrinsic:
 
 
 def _pmaddwd(lanes: int, weights: str = "i16") -> TensorIntrinsic:
-    """Products of pairs of 16 bits; weights of bytes are widened when loaded, once for all rows."""
+    """Declare pmaddwd: products of 16-bit pairs.  Byte weights are widened when loaded, once for
+    all rows.
+    """
     suffix = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
     feature = {4: "sse2", 8: "avx2", 16: "avx512bw"}[lanes]
 
@@ -73,8 +75,8 @@ def _vnni(name: str, lanes: int, depth: int, types: tuple[str, str, str]) -> Ten
 
 
 def _vnni_lanes(lanes: int) -> TensorIntrinsic:
-    """Each lane adds the product of its own two numbers: vpdpwssd, whose second product has a
-    factor zero.  A multiplication and an addition would take one and a half times as long.
+    """Declare vpdpwssd for one product per lane: its second product has a factor zero.  A separate
+    multiplication and addition would take one and a half times as long.
     """
     a = te.placeholder((lanes,), "i16", "a")
     w = te.placeholder((lanes,), "i16", "w")
@@ -107,14 +109,14 @@ def _bf16(lanes: int) -> TensorIntrinsic:
 
 
 _ROWS = 16
-"""Rows of an AMX tile; it has as many lanes in each row."""
+"""Rows of an AMX tile, and 4-byte lanes of each row."""
 
 _BUSY_ROWS = 11
-"""Rows of the first factor below which a product gets no faster."""
+"""Rows of the first factor below which fewer rows don't make an instruction faster."""
 
 _AWAKE_FMAS = 3200.0
-"""Multiply-adds after which storing a tile takes some 900 cycles longer, unless a tile was stored
-meanwhile (measured on a Granite Rapids: 2,000 cycles of products are enough).
+"""Multiply-adds without a tile store after which the next store takes some 900 cycles longer
+(measured on a Granite Rapids: 2,000 cycles of products suffice).
 """
 
 _LANE_BYTES = 4
@@ -125,9 +127,9 @@ _TILES = 8
 def _amx(
     name: str, types: tuple[str, str, str], feature: str, tolerance: float = 0.0
 ) -> TensorIntrinsic:
-    """`c[i, j] += sum over k and q of a[i, k, q] * w[k, j, q]`: q counts the numbers in a lane of 4
-    bytes.  Tiles of fewer rows, from 2 on, are called `name_ROWS`, and tiles of fewer steps k
-    `name_ROWS_STEPS`.
+    """Declare `c[i, j] += sum over k and q of a[i, k, q] * w[k, j, q]`, where q counts numbers in a
+    lane of 4 bytes.  Smaller tiles are declared, too: `name_ROWS` with 2 rows or more, and
+    `name_ROWS_STEPS` with fewer steps k.
     """
     of_a, of_w, of_c = types
     depth = 4 if of_c == "i32" else 2
@@ -166,7 +168,8 @@ def _amx(
             tile = code.call("llvm.x86.tileloadd64.internal", "x86_amx", *shape, *place)
             code.run("llvm.x86.tilestored64.internal", *shape, *place, tile)
 
-        # A row occupies the only unit for one cycle, in which two multiply-adds could start.
+        # Each row occupies the only AMX unit for a cycle, in which two vector multiply-adds could
+        # start.
         return te.decl_tensor_intrin(
             full_name, c, emit, load=_load_tile, features=("amx-tile", feature),
             fmas=2.0 * max(rows, _BUSY_ROWS), first_fmas=2.0 * steps, registers=_TILES,

@@ -1,4 +1,5 @@
-"""Search spaces for any tensor expression: rules, each applied where the structure allows it.
+"""Search spaces for any tensor expression, made by rules.  Each rule applies where the structure
+allows it.
 
     scan                       recurrences
     winograd                   convolutions with a 3x3 window by minimal filtering
@@ -9,7 +10,7 @@
     tile, pack, order, unroll  loops of each nest
     parallel
 
-The first knobs of the space say which rules were applied how (the *sketch*); numbers follow.
+The first knobs of the space select rules and their form (the *sketch*); later knobs are numbers.
 Without decisions the result is the analytic schedule.
 """
 
@@ -35,7 +36,7 @@ from .scans import schedule_scans
 from .winograd import filter_windows, schedule_filtered
 
 NAME = "generated 3"
-"""Name in the records of the templates that rules make; the number is the version of the rules."""
+"""Name of generated templates in tuning records.  The number is the version of the rules."""
 
 BOUND = BOUNDS["default"]["f32"]
 

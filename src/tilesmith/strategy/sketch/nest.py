@@ -1,4 +1,4 @@
-"""Rules that give a nest its loops: tiles, the order of the loops outside them, threads.
+"""Rules for the loops of a nest: tiles, the order of the loops outside the tiles, threads.
 
 parallel over outer loops, the operand that changes with the innermost stays longest in caches
   tile loops
@@ -37,9 +37,9 @@ from .structure import Read, StageBody, bodies, computes
 from .tile import SHORT, SketchTile, TileModel, choose_tile
 
 MAX_UNROLLED_STATEMENTS = 64
-"""Most statements that unrolling a step of the reduction may make."""
+"""Upper bound on the statements of one unrolled reduction step."""
 MAX_ORDERED = 4
-"""Most loops whose order is a knob."""
+"""Upper bound on the number of loops whose order is a knob."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Outer:
     axis: the loop's axis.
     trips: its iterations.
     exact: whether all iterations do the same work.
-    bytes: bytes that each iteration loads and no other iteration does.
+    bytes: bytes that an iteration loads and that no other iteration loads.
     """
 
     axis: Axis
@@ -68,8 +68,8 @@ def schedule_nest(
 ) -> None:
     """Schedule all stages of a nest.
 
-    blocks: by the root's name, the loops over blocks in which other nests are computed; those of
-        this nest are added.
+    blocks: for each root, the loop over blocks in which other nests are computed.  The loop of this
+        nest is added.
     """
     root = s[nest.root]
     own = cfg.under(nest.root)
@@ -130,8 +130,8 @@ def _schedule_injective(s: Schedule, group: Group, nest: Nest, target: Target, c
 def schedule_strips(
     s: Schedule, strips: Strips, kept: Sequence[Compute], target: Target, cfg: Config
 ) -> None:
-    """Schedule strips: the root's loops over strips are shared among threads, and the members are
-    computed in the innermost of them.
+    """Schedule strips: share the root's loops over strips among threads, and compute the members in
+    the innermost of these loops.
 
     kept: the operations that are not inlined.
     """
@@ -259,7 +259,7 @@ def _bytes(read: Read, body: StageBody, tile: SketchTile) -> int:
 
 
 def _ordered(outer: list[Outer], cfg: Config) -> list[Outer]:
-    """Order the outer loops by knob `order`: by default most bytes are reloaded least often."""
+    """Order the outer loops by knob `order`.  By default, most bytes are reloaded least often."""
     long = [x for x in outer if x.trips > 1]
     usual = sorted(long, key=lambda x: -x.bytes)
     plain = tuple(range(len(usual)))
@@ -273,7 +273,7 @@ def _share(
     root: Stage, outer: Sequence[Outer], work: int, target: Target, cfg: Config
 ) -> Axis | None:
     """Knobs `parallel`, `shared_iterations`: fuse outer loops until there are enough iterations,
-    and share them among threads.  Returns the innermost.
+    and share them among threads.  Returns the innermost loop that remains.
     """
     if not outer:
         return None
@@ -350,7 +350,7 @@ def _reduction_order(stage: Stage, cfg: Config) -> list[Axis]:
 def _unroll(
     stage: Stage, reduced: Sequence[Axis], statements: int, slides: bool, cfg: Config
 ) -> None:
-    """Number of steps of the innermost reduction loop to unroll, by knob `unroll`.
+    """Unroll steps of the innermost reduction loop, as many as knob `unroll` says.
 
     The default is all steps of a short window, or of a window whose steps share loads.
     """
@@ -367,7 +367,9 @@ def _unroll(
 
 
 def _one_loop(stage: Stage, body: StageBody) -> tuple[Axis, int]:
-    """The reduction's innermost loops, fused as far as every read walks them with one stride."""
+    """Fuse the reduction's innermost loops as far as every read walks them with one stride.
+    Returns the fused loop and its extent.
+    """
     axes = body.op.reduce_axis
     run = [axes[-1]]
     for outer in reversed(axes[:-1]):

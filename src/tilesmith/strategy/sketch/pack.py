@@ -20,9 +20,9 @@ PACK_REUSE = 4
 
 
 def packable(s: Schedule, body: StageBody, blocked: Sequence[str]) -> dict[int, frozenset[int]]:
-    """Numbers of the reads that would be gathered and justify a copy, by lane axis.
+    """For each lane axis, the numbers of the reads that would be gathered and are worth a copy.
 
-    blocked: stages of which only a block exists at a time, so that they can't be copied whole.
+    blocked: stages that exist one block at a time, so that they can't be copied as a whole.
     """
     by_lane: dict[int, frozenset[int]] = {}
     whole = [(number, r) for number, r in enumerate(body.reads) if r.source not in blocked]
@@ -40,7 +40,9 @@ def _can_pack(s: Schedule, body: StageBody, read: Read, v: Var) -> bool:
 
 
 def _direct(s: Schedule, body: StageBody, read: Read) -> bool:
-    """Whether the stage itself, not one inlined into it, reads the tensor, and only once."""
+    """Whether the stage itself reads the tensor, and reads it only once.  Reads of inlined stages
+    don't count.
+    """
     state = s.state
     mine = [r for r in body.reads if r.source == read.source]
     return len(mine) == 1 and any(n == read.source for n, _ in state.stages[body.name].reads)

@@ -1,8 +1,8 @@
 """Rules that place stages: inlined into their readers, in the tile of a reader, or alone.
 
-The result is a list of *nests*.  A nest is a stage with its own loops, its `root`, and the stages
-computed inside them.  These are reductions whose results the root reads at its own index (the
-accumulators of its tile), and stages that are stored for a tile.
+The result is a list of *nests*.  A nest is a stage with its own loops, the `root`, and the stages
+computed inside these loops.  The inner stages are reductions whose results the root reads at its
+own index (the accumulators of its tile), and stages that are stored for a tile.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ REREAD = 1.5
 BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128)
 """Elements per block along an axis."""
 FAR = 2
-"""Size of a result, relative to the L2 cache, from which on it is evicted before it is reread."""
+"""Size relative to the L2 cache above which a result is evicted before it is read again."""
 
 
 @dataclass(slots=True, eq=False)
 class Nest:
-    """A stage with loops, and the stages computed inside them.
+    """A stage with loops, and the stages computed inside these loops.
 
     root: name of the stage.
-    fused: for each reduction in the tile, the root's axis that corresponds to each of its axes.
+    fused: for each reduction in the tile, the root's axes that correspond to the reduction's axes.
     stored: the stages that are stored for a tile.
     strips: the strips in which the root and other stages without reductions are computed.
-    block: (axis of the root, elements per block) for which other nests are computed.
-    blocked: the roots of those nests.
-    home: (nest, own axis): the nest in whose blocks this one is computed.
+    block: (axis of the root, elements per block), if other nests are computed block by block.
+    blocked: the roots of these other nests.
+    home: (nest, own axis): the nest in whose blocks this nest is computed, and the axis in blocks.
     """
 
     root: str
@@ -60,7 +60,7 @@ class Nest:
 
     @property
     def shared(self) -> frozenset[int]:
-        """The root's axes that its reductions have too."""
+        """The root's axes to which axes of its reductions correspond."""
         return frozenset(i for axes in self.fused.values() for i in axes if i >= 0)
 
 
@@ -98,10 +98,10 @@ def place_injective(s: Schedule, target: Target, cfg: Config, apart: Set[str]) -
 
 
 def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
-    """The default placement of each stage without a reduction, consumers first, and whether it is
-    final regardless of counted costs.
+    """The default placement of each stage without a reduction, consumers first, and whether the
+    placement is final, so that counted costs can't change it.
 
-    It is final for stages before or after a reduction, since other rules fuse such chains.
+    A placement before or after a reduction is final, since other rules fuse these chains.
     """
     s = s.copy()
     places: dict[str, tuple[str, bool]] = {}
@@ -132,7 +132,7 @@ def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
 
 
 def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
-    """Number of elements that the loops of a stage read, by the stage that is read."""
+    """Number of elements that the loops of stage `name` read from each other stage."""
     op = s.state.stages[name].compute
     domain = expected_size(a.extent for a in (*op.axis, *op.reduce_axis))
     elements: dict[str, int] = {}
@@ -143,7 +143,9 @@ def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
 
 
 def _is_reread(s: Schedule, name: str, reads: Mapping[str, Mapping[str, int]]) -> bool:
-    """Whether a reduction, directly or through inlined stages, reads most elements repeatedly."""
+    """Whether a reduction reads most elements of `name` repeatedly, directly or through inlined
+    stages.
+    """
     size = expected_size(s.state.stages[name].op.shape)
     # Count the readers of inlined readers too.
     times = sum(counts.get(name, 0) for counts in reads.values())
@@ -161,7 +163,7 @@ def _is_worth_storing(s: Schedule, op: Compute) -> bool:
 
 
 def factor_reductions(s: Schedule, target: Target, cfg: Config, apart: Set[str]) -> None:
-    """Rule *rfactor*: share a long reduction to few elements among threads, part by part."""
+    """Rule *rfactor*: divide a long reduction to few elements into parts that threads share."""
     for name, body in bodies(s).items():
         op = body.op
         if not op.reduce_axis or name in apart:
@@ -241,8 +243,8 @@ def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config)
     """Rule *block*: compute a nest block by block, inside the outermost loop of the nest that reads
     it.
 
-    The reader must read it at its own index of some axis.  By default only results that would
-    otherwise be evicted to a far cache are blocked.  Knob `block`: elements, 0 for the whole.
+    The reader must index it by one of the reader's axes alone.  By default, only results that would
+    be evicted from L2 are blocked.  Knob `block`: elements per block; 0: no blocks.
     """
     known = bodies(s)
     readers = s.state.consumers()
@@ -275,7 +277,7 @@ def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config)
 def _reads(
     known: Mapping[str, StageBody], nest: Nest, name: str
 ) -> Iterator[tuple[Load, dict[Var, int]]]:
-    """The reads of stage `name` in a nest, each with the axes of the nest's root by variable."""
+    """The loads of stage `name` in a nest, each with a map from variables to root axes."""
     root = known[nest.root].op
     for member in nest.members:
         body = known[member]
@@ -285,7 +287,9 @@ def _reads(
 
 
 def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[int, int] | None:
-    """The first axis of stage `name` that reads in `home` index by one root axis, and that axis."""
+    """The first axis of stage `name` that all reads in `home` index by one root axis, and this root
+    axis.
+    """
     root, own = known[home.root].op, known[name].op
     common: tuple[int, ...] | None = None
     for load, root_axes in _reads(known, home, name):
@@ -300,8 +304,8 @@ def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[
 def _aligned(
     s: Schedule, known: Mapping[str, StageBody], nest: Nest, name: str
 ) -> tuple[int, ...] | None:
-    """The root's axis that corresponds to each axis of reduction `name`, if the nest reads it at
-    one index only; None if it can't run in the root's tile.
+    """The root's axes that correspond to the axes of reduction `name`.  None if the reduction can't
+    run in the root's tile, for instance if the nest reads it at several indices.
     """
     root = known[nest.root].op
     if root.reduce_axis:

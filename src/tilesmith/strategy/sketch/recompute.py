@@ -1,9 +1,9 @@
-"""The choice between computing a stage in its readers and storing it, by the cost of each.
+"""The choice, by cost, between computing a stage in its readers and storing it.
 
-If it is inlined, a stage that its readers read at several points (a blur, a level of a pyramid) is
-computed again for each point, and so are the stages inlined into it.  If it is stored, it is
-computed once, written and read.  Producers are decided first, so that the work of all that is
-inlined into a stage is known when the stage is decided.
+An inlined stage is computed again for each point at which it is read (a blur, a level of a
+pyramid), and so are the stages inlined into it.  A stored stage is computed once, written and read.
+Producers are decided first, so that the work of a stage with all inlined producers is known when
+the stage is decided.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ from tilesmith.te.tensor import Compute, Reduce, Tensor
 from .work import element_cycles, is_larger
 
 MAX_NODES = 512
-"""Most nodes of an expression after inlining; more take long to compile and spill registers."""
+"""Upper bound on nodes of an expression after inlining.  More take long to compile and spill
+registers.
+"""
 GAIN = 1.2
-"""Least ratio of both costs for which a stage is stored: an inlined stage needs no loops."""
+"""Least ratio of inlining cost to storing cost for which a stage is stored.  It exceeds 1, since an
+inlined stage needs no loops.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,8 @@ class Body:
     """A stage with the stages inlined into it so far.
 
     op: its compute.
-    values: its expressions; those that are reduced, for a reduction.
-    needed: lower bound on its evaluations: for all elements, or for those that are read.
+    values: its expressions; for a reduction, the expressions that are reduced.
+    needed: lower bound on its evaluations: of all elements, or of the elements that are read.
     each: cycles of one core per evaluation.
     """
 
@@ -53,10 +57,10 @@ class Body:
 def stored_stages(
     state: State, inlined: Collection[str], target: Target
 ) -> dict[str, tuple[str, ...]]:
-    """The subset of the stages `inlined` that is better stored, and for each of these the readers
-    that are to read it from memory.
+    """The stages of `inlined` that are better stored, each with the readers that should read it
+    from memory.
 
-    Readers that are not named compute it again.
+    All other readers compute the stage again.
     """
     readers = direct_readers(state)
     computed = {n: _values(st.compute) for n, st in state.stages.items() if not st.is_placeholder}
@@ -82,7 +86,7 @@ def stored_stages(
 
 
 def _values(op: Compute) -> tuple[Expr, ...]:
-    first = op.body[0] if op.body else None  # loops written by hand have no body
+    first = op.body[0] if op.body else None  # stages written as loops have no body
     return first.sources if isinstance(first, Reduce) else op.body
 
 
@@ -93,7 +97,7 @@ def _needed(state: State, points: Mapping[str, Mapping[str, int]]) -> dict[str, 
         if not stage.is_placeholder:
             op = stage.compute
             elements = least = expected_size(op.shape)
-            # The steps of a scan read their own results, so all of them are needed.
+            # The steps of a scan read earlier steps, so all steps are needed.
             later = (r in evaluations for r in points[name])
             if not stage.is_output and all(points[name].values()) and all(later):
                 least = min(
@@ -123,7 +127,7 @@ def _reads(state: State, values: Sequence[Expr], name: str) -> list[Load]:
 def _with_inlined(
     state: State, reader: Body, name: str, stage: Body, times: int, target: Target
 ) -> Body | None:
-    """`reader` with stage `name` inlined at its `times` reads; None if that is too large."""
+    """`reader` with stage `name` inlined at its `times` reads; None if the result is too large."""
     if times > 1 and is_larger(stage.values, 4 * MAX_NODES // times):
         return None
     variables = [a.var for a in stage.op.axis]

@@ -1,15 +1,15 @@
-"""Rule *scan*: recurrences, whose steps depend on each other.
+"""Rule *scan*: recurrences, in which each step depends on earlier steps.
 
     for b in parallel(B):              # axes along which steps don't mix, outside of time
         for t in T:
             for jo: registers[...] = 0; for k: registers += s[t-1, k] * w[k, ...]
             for io: for lanes: s[t, ...] = ...
 
-Threads share axes along which a step reads only its own index: their elements are independent.
-Along the last axis each thread has whole cache lines.  Within a step the last axis is vectorised.
-Products inside a step have accumulators in registers.  If their weights fit no near cache, the loop
-over steps is outermost, so that all rows of a step share each read of the weights, and threads
-share each step.
+Threads share the axes along which a step reads only its own index, since elements along these axes
+are independent.  Along the last axis each thread has whole cache lines.  Within a step the last
+axis is vectorised.  Products inside a step have accumulators in registers.  If their weights fit no
+near cache, the loop over steps is outermost, so that all rows of a step share each read of the
+weights, and threads share each step.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@
     for y: for x: C[y, x] = B[y - 1 .. y + 1, x]    ->      for y in 16 + 2: for x: B[y, x] = ...
                                                             for yi in 16: for x: C[...] = ...
 
-The part of `B` for a strip stays in the cache, but two strips compute the rows at their border.
-Stages are merged one by one, those with the largest gain first, until no merge gains (the grouping
-of Halide's first automatic scheduler: Mullapudi et al., "Automatically scheduling Halide image
-processing pipelines", 2016).  The gain is counted: elements of all parts, their cycles, and the
-bytes that move between caches.
+The part of `B` for a strip stays in the cache, but the rows at the border of two strips are
+computed twice.  Stages are merged one by one, those with the largest gain first, until no merge
+gains (the grouping of Halide's first automatic scheduler: Mullapudi et al., "Automatically
+scheduling Halide image processing pipelines", 2016).  The gain is computed from the elements of all
+parts, their cycles, and the bytes that move between caches.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 LONG = (1024, 4096, 16384)
 """Elements of a strip of a result with one axis."""
 PROBES = 16, 32
-"""Neighbours along an axis for which reads are counted exactly; other numbers are extrapolated."""
+"""Part sizes along an axis for which reads are counted exactly; other sizes are extrapolated."""
 MERGE_GAIN = 0.05
 """Least gain, as a fraction of the time of the stages that are merged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Elements of one dimension that a part of a reader needs.
+    """The elements of one dimension that a part of a reader needs, as a function of the part's
+    size.
 
-    axis: the reader's axis along which it grows; None for a fixed number.
-    slope: elements per element of the reader.
-    fixed: elements at size 0 of the reader.
+    axis: the reader's axis with which the number grows; None for a fixed number.
+    slope: elements needed per element of the reader.
+    fixed: elements needed at size 0, by extrapolation.
     most: extent of the dimension.
     """
 
@@ -82,7 +83,7 @@ class Member:
     """The sizes and costs of a stage that may be computed in strips.
 
     shape: extents of its result.
-    bytes: bytes of an element of its results.
+    bytes: bytes of one element of all its results.
     cycles: cycles of one core per element.
     sources: its reads, by stage or placeholder.
     """
@@ -106,7 +107,7 @@ class Member:
 
 @dataclass(slots=True)
 class Strips:
-    """A stage whose strips are computed one by one, and the stages computed in them.
+    """A stage that is computed strip by strip, and the stages computed in its strips.
 
     root: name of the stage.
     members: names of the other stages, readers first.
@@ -127,7 +128,8 @@ def merged(
     outputs: Iterable[str],
     target: Target,
 ) -> list[Strips]:
-    """The strips of the stages `roots`, producers first; each stage is in exactly one.
+    """The strips of the stages `roots`, producers first.  Each stage belongs to exactly one of the
+    strips.
 
     bodies: all stages with loops.  readers: the readers of each stage.  outputs: the stages that
         must be stored.
@@ -169,8 +171,8 @@ def _home(groups: Mapping[str, Strips], name: str) -> str | None:
 
 
 def _with_best_part(strips: Strips, members: Mapping[str, Member], target: Target) -> Strips | None:
-    """`strips` with the part that takes the fewest cycles, and its members with readers first.
-    None if a result as small as the root's has no parts.
+    """`strips` with the part size of the fewest cycles, and its members with readers first.  None
+    if the root's result is too small for parts.
     """
     order = _readers_first(strips, members)
     parts = _parts(members[strips.root].shape, bool(strips.members))
@@ -182,14 +184,14 @@ def _with_best_part(strips: Strips, members: Mapping[str, Member], target: Targe
 
 
 def _readers_first(strips: Strips, members: Mapping[str, Member]) -> list[str]:
-    """Members so that each follows its readers."""
+    """Members in an order in which each follows its readers."""
     known = {strips.root, *strips.members}
     return [n for n in reversed(tuple(members)) if n in known and n != strips.root]
 
 
 def _parts(shape: Sequence[int], several: bool) -> Iterator[tuple[int, ...]]:
-    """Candidates for the part of a result that is computed together: rows, or all of the inner
-    axes.  A scalar has parts only if no other stage is computed in them.
+    """Candidate sizes of the part of a result that is computed together: some rows, or all of the
+    inner axes.  A scalar has a part only if no other stage is computed in it.
     """
     if not several:
         yield (*(1 for _ in shape[:-1]), *shape[-1:])
@@ -221,7 +223,9 @@ def _cycles(
     part: Sequence[int],
     target: Target,
 ) -> float:
-    """Predicted cycles of the busiest core for the root and all stages `order`, in parts `part`."""
+    """Predicted cycles of the busiest core for the root and the stages `order`, in parts of size
+    `part`.
+    """
     model, shape = target.model, members[root].shape
     count = math.prod(-(-n // p) if p else 0 for n, p in zip(shape, part, strict=True))
     regions: dict[str, list[float]] = {root: [float(p) for p in part]}
@@ -264,7 +268,7 @@ def _cycles(
 
 
 def _sources(body: StageBody) -> dict[str, Source]:
-    """The reads of a stage from each other stage, as functions of the size of its part."""
+    """The reads of a stage from each other stage, as functions of the part's size."""
     axes = [a.var for a in body.op.axis]
     numbers = {v: i for i, v in enumerate(axes)}
     contexts = [_probe(axes, [expected(a.extent) for a in body.op.axis], n) for n in PROBES]

@@ -1,7 +1,7 @@
 """The structure that the rules examine: the current stages of a schedule, and the addresses of
 their reads.
 
-All of it is derived from the schedule's state.  So it is valid also after steps that rewrite
+The structure is derived from the schedule's state.  So it is valid even after steps that rewrite
 operations (rfactor, cache_write).
 """
 
@@ -28,7 +28,7 @@ class Read:
     load: the read.
     source: the stage read.
     strides: stride in elements along each variable; None if not constant.
-    periods: the constant c of each variable that occurs only as `v // c` in the read.
+    periods: for each variable v that occurs only as `v // c`, the constant c.
     """
 
     load: ir.Load
@@ -52,7 +52,7 @@ class StageBody:
 
     name: the stage.
     op: its compute.
-    values: its expressions; for a reduction, the reduced ones.
+    values: its expressions; for a reduction, the expressions that are reduced.
     reads: its reads.
     """
 
@@ -63,7 +63,7 @@ class StageBody:
 
     @property
     def spatial(self) -> int:
-        """Number of elements computed."""
+        """Number of elements that the stage computes."""
         return expected_size(a.extent for a in self.op.axis)
 
     @property
@@ -145,7 +145,7 @@ def read_of(state: State, load: ir.Load) -> Read:
             strides[atom] = coefficient if strides.get(atom, 0) == 0 else None
             continue
         inside = _within_block(atom)
-        if inside is not None:  # they stay adjacent as long as they are in one block
+        if inside is not None:  # neighbours are adjacent within one block
             strides[inside] = coefficient
             continue
         period = _period(atom)

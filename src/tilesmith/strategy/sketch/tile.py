@@ -28,9 +28,9 @@ ROW_SHARE = 0.001
 separate streams and may map to the same cache sets.
 """
 SHORT = 9
-"""Most steps of a window that may all be unrolled."""
+"""Upper bound on the steps of a window that is unrolled completely."""
 SLIDING = 128
-"""Most statements that unrolling a window may make if its steps share loads."""
+"""Upper bound on the statements of an unrolled window whose steps share loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Operand:
         )
 
     def overlap(self, lane: int, sizes: Sequence[int], last: int) -> float:
-        """Fraction of loads that remains if all `last` steps of the last reduction axis are
+        """Fraction of loads that remain if all `last` steps of the last reduction axis are
         unrolled.
 
         A step of a window reads the elements that other steps read for neighbours in the tile.
@@ -100,7 +100,7 @@ class TileModel:
     extents: extents of the spatial axes.
     operands: the reads.
     steps: values reduced to one element.
-    last: the part of these steps along the last reduction axis; 0 if there is none.
+    last: extent of the last reduction axis; 0 if there is none.
     operations: arithmetic instructions per value.
     lanes: elements of a vector.
     model: the CPU's latencies, ports and caches.
@@ -194,7 +194,7 @@ class TileModel:
         return width * self.model.gather_cycles * self.model.load_ports
 
     def cycles(self, lane: int, sizes: Sequence[int]) -> float:
-        """Cycles of all elements with tiles of `sizes`; tails of rows count with their own size."""
+        """Cycles of all elements with tiles of `sizes`.  Tail tiles count with their own sizes."""
         total = 0.0
         parts = [
             [(n // t, t), *([(1, n % t)] if n % t else [])]
@@ -215,7 +215,7 @@ class TileModel:
         return total * (1 + ROW_SHARE * (apart + len(sizes))) + copies
 
     def _distance(self, axis: int) -> float:
-        """Most cache lines between neighbouring rows; at least two."""
+        """Largest distance between neighbouring rows, in cache lines; at least two."""
         strides = [abs(r.strides[axis] or 0) * r.itemsize for r in self.operands]
         return max(2.0, max(strides, default=0) / LINE_BYTES)
 
@@ -229,7 +229,9 @@ class TileModel:
         return vectors * math.prod(n for i, n in enumerate(sizes) if i != lane) + vectors + 1
 
     def row_axes(self, lane: int) -> list[int]:
-        """Axes other than `lane` that are worth tiling: some read does not depend on them."""
+        """Axes other than `lane` that are worth tiling: at least one read does not depend on the
+        axis.
+        """
         return [
             i
             for i, n in enumerate(self.extents)
@@ -238,7 +240,7 @@ class TileModel:
         ]  # fmt: skip
 
     def best(self, lane: int, vectors: int | None = None) -> tuple[float, tuple[int, ...]]:
-        """The tile with the fewest cycles, and the cycles; `vectors` fixes its width."""
+        """The fewest cycles, and the tile that takes them.  `vectors` fixes its width."""
         return _best(self, lane, vectors)
 
     def tiles(self, lane: int, vectors: int | None) -> Iterator[tuple[int, ...]]:
@@ -260,7 +262,9 @@ class TileModel:
                         yield tuple(sizes)
 
     def along_reduction(self) -> float:
-        """Cycles if lanes run along the reduction, element by element; infinite without one."""
+        """Cycles if lanes run along the last reduction axis, one element at a time; infinite
+        without a reduction.
+        """
         if not self.last:
             return float("inf")
         vectors = -(-self.last // self.lanes)
@@ -289,7 +293,7 @@ def _best(model: TileModel, lane: int, vectors: int | None) -> tuple[float, tupl
 
 
 def _row_options(extent: int, axes: int) -> list[int]:
-    """Numbers of rows to consider; with two axes only a few of each."""
+    """Candidate numbers of rows along each of `axes` axes; only a few if there are two axes."""
     if axes == 1:
         return list(range(1, min(extent, MAX_ROWS) + 1))
     return [n for n in (2, 3, 4, 6, 7, 8) if n <= extent]
@@ -298,7 +302,8 @@ def _row_options(extent: int, axes: int) -> list[int]:
 def choose_tile(
     model: TileModel, names: Sequence[str], packable: Mapping[int, frozenset[int]], cfg: Config
 ) -> tuple[SketchTile, frozenset[int]]:
-    """Knobs `lane`, `vectors`, `rows.…`: the register tile and the operands to pack for it.
+    """The register tile by knobs `lane`, `vectors` and `rows.…`, and the operands to pack for the
+    tile.
 
     names: names of the spatial axes.
     packable: by lane axis, the operands that may be packed so that lanes are contiguous.

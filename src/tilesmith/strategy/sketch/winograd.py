@@ -1,4 +1,4 @@
-"""Rule *winograd*: convolutions with a 3x3 window by minimal filtering, where that is faster.
+"""Rule *winograd*: minimal filtering for convolutions with a 3x3 window, where it is faster.
 
     parallel over rows of tiles
       image tiles of the row         per tile and vector of channels, in registers
@@ -31,7 +31,9 @@ from tilesmith.te.tensor import Compute
 from tilesmith.te.winograd import points
 
 FILTERED_MARGIN = 0.8
-"""Upper bound on the time relative to the direct convolution's: smaller gains are not trusted."""
+"""Upper bound on the predicted time relative to the direct convolution: smaller gains are not
+trusted.
+"""
 TRANSFORM = 8
 """Instructions per vector of transformed numbers, one per cycle: arithmetic, loads and stores."""
 VECTORS = 2
@@ -44,7 +46,7 @@ class Filtered:
 
     name: its stage.
     m: the tiles are `m` x `m`.
-    window: its image, weights and axes.
+    window: the image, weights and axes of the convolution.
     stages: the stages of the transforms and products.
     """
 
@@ -55,7 +57,9 @@ class Filtered:
 
 
 def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> list[Filtered]:
-    """Tile convolutions by knob `winograd`: a size with an error within `bound`, or 0 for none."""
+    """Tile convolutions by knob `winograd`: a tile size with an error within `bound`, or 0: no
+    tiles.
+    """
     tiles = tuple(m for m in SQUARES if ERRORS[m] <= bound)
     filtered: list[Filtered] = []
     for stage in list(s.stages):
@@ -163,7 +167,7 @@ def _schedule_result(root: Stage, f: Filtered, lanes: int) -> tuple[Axis, Axis, 
 
 
 def _register_tile(products: Stage, place: int, lanes: int, cfg: Config) -> tuple[int, int]:
-    """Rows and columns whose products are in registers: tiles along axis `place`, and columns."""
+    """Rows and columns of the register tile of the products.  Rows are tiles along axis `place`."""
     width, tiles = (expected(products.axis[n].extent) for n in (-1, place))
     lanes = min(lanes, width)
     vectors = min(VECTORS, -(-width // lanes))

@@ -19,9 +19,9 @@ from tilesmith.perf.cycles import Instructions
 from tilesmith.perf.operations import instructions_of, is_integer_division, kind_of
 
 SHUFFLED = 4
-"""The longest stride, in elements, with which vectors are loaded and shuffled, not gathered."""
+"""Largest stride, in elements, at which vectors are loaded and shuffled instead of gathered."""
 LANE_BYTES = f32.bytes
-"""Vectors are counted for elements of this size; wider ones count as several."""
+"""Vectors are counted for elements of this size; a vector of wider elements counts as several."""
 
 
 def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> float:
@@ -65,7 +65,7 @@ def is_larger(values: Sequence[Expr], most: int) -> bool:
 
 
 def _count(e: Expr, counted: Instructions, target: Target) -> None:
-    """Add the vector instructions of one node that differs between lanes."""
+    """Add the vector instructions of one node, whose value differs between lanes."""
     kind = kind_of(e)
     if kind is None:
         return
@@ -79,8 +79,8 @@ def _count(e: Expr, counted: Instructions, target: Target) -> None:
 
 
 def lane_strides(values: Sequence[Expr], lane: Var | None) -> dict[Expr, float | None]:
-    """The difference of each node between neighbouring lanes, away from borders; None if it isn't
-    constant.
+    """The difference of each node's value between neighbouring lanes, away from borders; None if
+    the difference isn't constant.
 
     A quotient has a fractional difference.  A remainder has the difference of its dividend.
     """
