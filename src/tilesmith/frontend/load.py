@@ -86,7 +86,7 @@ def load(
 
 
 def _check_optional(names: Sequence[str], found: str) -> None:
-    """Raises UsageError if initialisers are named for a model that has none."""
+    """Raises UsageError if `names` has initialisers, for a model that has none."""
     if names:
         raise UsageError(
             f"optional={list(names)} names initialisers of an ONNX model, found {found}: make what "
@@ -139,9 +139,7 @@ def _recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, S
 
 
 def _load(frontend: Frontend, source: Source, given: Given) -> Graph:
-    """The graph.  It is imported again with one symbol less as long as two extents must be
-    equal.
-    """
+    """Import the model.  Repeat with one symbol less as long as two extents must be equal."""
     while True:
         try:
             return frontend.load(source, given)

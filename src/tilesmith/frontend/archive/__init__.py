@@ -1,8 +1,8 @@
 """The frontend for archives of PyTorch: `.pt2` files, as `torch.export.save` writes them.
 
-PyTorch's own loader unpickles example inputs and evaluates text.  This one only reads JSON and
+PyTorch's own loader unpickles example inputs and evaluates text.  This frontend only reads JSON and
 arrays, checks both, and needs no PyTorch.  The reader is imported when the first archive is read,
-because it imports the importers of PyTorch's operators.
+because it imports the import functions of all ATen operators.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def exported(source: Source, cache: Cache | None = None) -> Exported:
     """The program in an archive.  Raises ModelError or UnsupportedError.
 
-    cache: keeps the answers of PyTorch about it.
+    cache: keeps PyTorch's decompositions of calls in the archive.
     """
     from .files import Archive
     from .program import exported_of

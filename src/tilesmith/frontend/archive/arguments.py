@@ -1,4 +1,4 @@
-"""Arguments of calls as the archive has them, without PyTorch's types."""
+"""Conversion of the arguments of calls in an archive to our types."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _TEXTS = {
     "as_layout": ["", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc",
                   "_mkldnn", "strided"],
 }  # fmt: skip
-"""PyTorch's names by their numbers in the schema."""
+"""PyTorch's names of memory formats and layouts, by their numbers in the schema."""
 
 
 def argument(given: Json) -> Any:
-    """An argument without PyTorch's types, as `frontend.torch.fx` gives it."""
+    """An argument in our types, as `frontend.torch.fx.argument` returns it."""
     form, content = given.one()
     match form:
         case "as_none":

@@ -14,7 +14,7 @@ from tilesmith.frontend.aten.program import PLACED, Block, Call, Memory, Ref, li
 from tilesmith.support.errors import UnsupportedError
 
 _DEEPEST = 16
-"""Most graphs inside one another."""
+"""Upper bound on the nesting of graphs."""
 
 
 def current_of(value: Any, current: Callable[[str], str]) -> Any:
@@ -26,14 +26,14 @@ _WRAPPERS = {
     "torch.ops.higher_order.wrap_with_set_grad_enabled": 1,
     "torch.ops.higher_order.wrap_with_autocast": 4,
 }
-"""Calls of a graph that change PyTorch's state, with that graph's position among the arguments."""
+"""Operators that run a graph in another state of PyTorch, and the argument that is the graph."""
 
 
 _BRANCHING = {
     "torch.ops.higher_order.cond": "cond",
     "torch.ops.higher_order.while_loop": "while_loop",
 }
-"""Calls with graphs among their arguments, as importers call them."""
+"""Operators with graphs among their arguments, and the names of their import functions."""
 
 
 @dataclass(slots=True)
@@ -42,10 +42,10 @@ class CallGraph:
 
     graph: the graph in the archive's form.
     composites: expands composed operators.
-    prefix: prefix of the names that it defines.
-    given: meanings of its input names, for a graph inside another one.
+    prefix: prefix of the names that the graph defines.
+    given: the values of the graph's inputs by name, for a graph inside another graph.
     depth: number of enclosing graphs.
-    traced: collects what the archive records about names.
+    traced: collects the archive's records about names, such as types.
     """
 
     graph: Json
@@ -93,7 +93,9 @@ class CallGraph:
             )
 
     def _memory(self, name: str) -> Memory:
-        """The strides of a tensor and the position of its first element."""
+        """The strides of a tensor and the position of its first element; no strides if one is
+        open.
+        """
         meta = self.graph["tensor_values"][name]
         strides = [s.one() for s in meta["strides"].list()]
         form, offset = meta["storage_offset"].one()
@@ -102,7 +104,7 @@ class CallGraph:
         return tuple(s.integer(0) for _, s in strides), offset.integer(0)
 
     def _inner(self, node: Json, inputs: list[Json], at: int) -> Iterator[Call]:
-        """The calls of a subgraph that replace a call of it."""
+        """The calls of a subgraph, in place of the node that calls the subgraph."""
         if len(inputs) <= at:
             node.bad(f"at least {at + 1} arguments")
         if at == 4 and argument(inputs[2]["arg"]) is not False:
@@ -143,7 +145,7 @@ class CallGraph:
         return Call(target, operands, {}, results, self._where(node))
 
     def _block(self, graph: Json) -> Block:
-        """A graph as an argument; it uses nothing around it."""
+        """A graph as an argument.  It uses no names from outside."""
         inner = CallGraph(graph, self.composites, depth=self.depth + 1)
         rewritten = inner.functional()
         names = [argument(a) for a in graph["inputs"].list()]
@@ -160,7 +162,7 @@ class CallGraph:
         return Block(tuple(n.name for n in names), tuple(calls), outputs)
 
     def _own(self, given: Any) -> Any:
-        """An argument with the names that its parts have outside of this graph."""
+        """An argument with other names: inputs become values of `given`, others get the prefix."""
         if isinstance(given, Ref):
             return self.given.get(given.name, Ref(f"{self.prefix}{given.name}"))
         if isinstance(given, list):
@@ -204,7 +206,7 @@ def _name(node: Json) -> str:
 
 
 def _target(text: str) -> str:
-    """The name of an operator or function, as `frontend.torch.fx` gives it."""
+    """The name of an operator or function, as `frontend.torch.fx.target_name` returns it."""
     if text.startswith("torch.ops."):
         return text.removeprefix("torch.ops.")
     return f"operator.{text.removeprefix('_operator.')}" if text.startswith("_operator.") else text

@@ -1,9 +1,8 @@
-"""Operators that PyTorch composes of others, in archives that were saved before anything was taken
-apart.
+"""Composite operators in archives that were saved before decomposition.
 
-PyTorch itself takes them apart, where it is installed: it gets one call at a time, never the file.
+PyTorch decomposes these operators, if it is installed.  It gets one call at a time, never the file.
 Operators that PyTorch can't decompose stay unchanged, and the importer refuses them.  Without
-PyTorch, all composed operators stay unchanged.
+PyTorch, all composite operators stay unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tilesmith.frontend.torch.expansion import Expansion, Size, Traced
 from tilesmith.support.errors import UnsupportedError
 
 _ = aten.FAMILIES
-"""Registers the operators that need not be taken apart."""
+"""Importing `aten` registers the operators that need no decomposition."""
 
 
 @dataclass(slots=True)
@@ -32,8 +31,8 @@ class Composites:
     """Expands the composed operators of one archive.
 
     ranges, hints: see `Exported`.
-    guards: collects conditions on sizes under which the calls are valid.
-    kept: results of an earlier reading of the archive.
+    guards: collects the conditions on sizes under which the new calls are valid.
+    kept: decompositions from an earlier reading of the archive.
     """
 
     ranges: Mapping[str, Range]
@@ -53,7 +52,7 @@ class Composites:
     def expanded(self, calls: Iterable[Call], traced: Mapping[str, Json]) -> Iterator[Call]:
         """The calls, with composed operators replaced by their parts.
 
-        traced: records of the archive about names; read after the calls before them.
+        traced: the archive's records about names.  Iteration over `calls` may add records.
         """
         for call in calls:
             if _is_known(call):
@@ -70,7 +69,7 @@ class Composites:
             yield from [call] if calls_of is None else calls_of
 
     def keep(self) -> None:
-        """Keep PyTorch's answers, after all calls were read."""
+        """Store PyTorch's decompositions in the cache.  Called after all calls were read."""
         if self.kept is None or self.kept.is_whole or not self._found or not self._are_apart:
             return
         if self._expansion is not None:  # PyTorch is installed
@@ -84,7 +83,7 @@ class Composites:
         names = names_in([*call.args, *call.kwargs.values()])
         try:
             traced_names = {name: _traced(traced[name]) for name in names if name in traced}
-        except UnsupportedError:  # the call itself is refused for this element type
+        except UnsupportedError:  # the importer refuses the call for this element type
             return None
         expansion = self._expansion.of(call, traced_names)
         return None if expansion == [call] else [*_checks(call, traced_names), *expansion]

@@ -1,7 +1,8 @@
 """The files in an archive of PyTorch, which is a ZIP file without compression.
 
-Nothing is unpacked or unpickled.  A name in the archive is only looked up among its entries, never
-on the disk; entries that are compressed are refused, so that none is larger than the archive.
+Nothing is unpacked or unpickled.  A name in the archive is only looked up among the archive's
+entries, never on the disk.  Compressed entries are refused, so that no entry is larger than the
+archive.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from tilesmith.support.errors import ModelError
 
 _SIGNATURE = b"PK\x03\x04"
 _JSON_LIMIT = 1 << 30
-"""Most bytes of JSON; a large network has about 10 MB."""
+"""Upper bound on the bytes of JSON.  A large network has about 10 MB."""
 
 
 class Archive:
-    """The entries of an archive, by their names below its one folder."""
+    """The entries of an archive, by their names below the archive's only folder."""
 
     def __init__(self, content: bytes | memoryview, name: str) -> None:
-        """content: the archive's bytes.
+        """Open an archive.
 
-        name: its name in messages.
+        content: the archive's bytes.
+        name: the archive's name in messages.
 
-        Raises ModelError if it is not a valid ZIP file.
+        Raises ModelError if `content` is not a valid ZIP file.
         """
         self._content, self.name = memoryview(content), name
         try:
@@ -44,7 +46,7 @@ class Archive:
             ) from None
         self._entries: dict[str, zipfile.ZipInfo] = {}
         self._sound: set[str] = set()
-        """Entries whose checksums were compared."""
+        """Entries whose checksums were found correct."""
         for info in entries:
             _, slash, inner = info.filename.partition("/")
             inner = inner if slash else info.filename
@@ -64,7 +66,7 @@ class Archive:
         return [*self._entries]
 
     def bytes(self, name: str) -> np.ndarray:
-        """The contents of an entry, where they are in the archive.  Raises ModelError."""
+        """The contents of an entry, as a view of the archive.  Raises ModelError."""
         if name not in self._entries:
             self.bad(f"it has no entry {name!r}")
         info = self._entries[name]
@@ -90,7 +92,7 @@ class Archive:
             self.bad(f"{name} is not JSON ({e})")
 
     def _place(self, info: zipfile.ZipInfo) -> tuple[int, int]:
-        """The offset of an entry's contents and their number of bytes."""
+        """The offset and the size in bytes of an entry's contents."""
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
             self.bad(
                 f"entry {info.filename!r} is compressed or encrypted; expected entries as "

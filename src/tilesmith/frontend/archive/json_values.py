@@ -30,7 +30,7 @@ class Json:
         return Json(self.value[key], f"{self.place}.{key}")
 
     def get(self, key: str) -> Json | None:
-        """The value under a key of an object; None where there is none, or null."""
+        """The value under a key of an object; None if the key is missing or its value is null."""
         if not isinstance(self.value, dict):
             self.bad("an object")
         return None if self.value.get(key) is None else self[key]
@@ -72,7 +72,7 @@ class Json:
         return self.value
 
     def number(self) -> float:
-        """A float.  PyTorch writes floats that JSON lacks as text."""
+        """A float.  PyTorch writes infinities and NaN as text, since JSON lacks them."""
         special = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
         if isinstance(self.value, str) and self.value in special:
             return special[self.value]

@@ -1,7 +1,8 @@
 """The expansions of an archive's composed operators, kept in the cache on disk.
 
 Only PyTorch knows an expansion, and importing PyTorch takes longer than the rest of a second
-compilation.  So the calls are kept under a key of the archive's program and PyTorch's version.
+compilation.  So the expanded calls are kept.  Their key is made of the archive's program and
+PyTorch's version.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class Kept:
     """The expansions of one archive.
 
     cache: the cache that keeps them.
-    key: their key.
-    guards: the conditions under which they are valid.
+    key: the key of the expansions in `cache`.
+    guards: the conditions under which the expansions are valid.
     calls: the expansion of each call, by its target and name.
-    is_whole: whether the cache had all of them, so that PyTorch was not asked.
+    is_whole: whether the cache had all expansions, so that PyTorch is not needed.
     """
 
     cache: Cache
@@ -43,8 +44,8 @@ class Kept:
 
     @staticmethod
     def of(cache: Cache | None, program: bytes) -> Kept | None:
-        """The expansions kept for an archive with this text of a program; None without a cache or
-        where PyTorch is not installed.
+        """The expansions kept for an archive whose program has this text.  None without a cache, or
+        if PyTorch is not installed.
         """
         try:
             installed = version("torch")
@@ -61,7 +62,7 @@ class Kept:
         return kept
 
     def save(self, guards: Sequence[str], calls: Mapping[tuple[str, str], Expanded]) -> None:
-        """Keep the expansions, except those that have arguments of another form."""
+        """Keep the expansions in the cache.  Keep none if an argument has no form in JSON."""
         try:
             rows = [[*key, _encoded_calls(expansion)] for key, expansion in calls.items()]
         except _StrangeError:

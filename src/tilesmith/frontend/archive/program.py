@@ -23,7 +23,7 @@ from tilesmith.support.cache import Cache
 from tilesmith.support.errors import UnsupportedError
 
 _SCHEMA = 8
-"""The major version of the schema that is read; minor ones are compatible."""
+"""The supported major version of the schema.  Minor versions are compatible."""
 
 _SYMBOL = re.compile(r"Symbol\('([A-Za-z_][A-Za-z0-9_]*)'[^()]*\)")
 
@@ -31,7 +31,7 @@ _SYMBOL = re.compile(r"Symbol\('([A-Za-z_][A-Za-z0-9_]*)'[^()]*\)")
 def exported_of(archive: Archive, cache: Cache | None = None) -> Exported:
     """The program in an archive.
 
-    cache: keeps the answers of PyTorch about it.
+    cache: keeps PyTorch's decompositions of calls in the archive.
 
     Raises ModelError for an archive that is damaged or inconsistent, UnsupportedError for one of
     another version or kind.

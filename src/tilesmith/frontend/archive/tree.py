@@ -13,7 +13,7 @@ from tilesmith.frontend.aten.exported import bound, name_of
 from tilesmith.support.errors import ModelError
 
 _DEEPEST = 64
-"""Most trees inside one another."""
+"""Upper bound on the depth of trees."""
 
 _KINDS: dict[str, type] = {
     "builtins.tuple": tuple,
@@ -30,10 +30,10 @@ _KINDS: dict[str, type] = {
 class Tree:
     """A tensor or number, or a container of tensors and numbers.
 
-    kind: tuple, list or dict; None for a tensor or a number.  Other containers are dicts where
-        their parts have names, and else tuples.
+    kind: tuple, list or dict; None for a tensor or a number.  Another container is a dict if its
+        parts have names, else a tuple.
     keys: keys of the parts, in order.
-    parts: in order.
+    parts: the parts, in order.
     type: the name of a container type outside of Python's own; empty for Python's.
     """
 
@@ -78,7 +78,7 @@ class Tree:
         return Tree(kind, keys, parts, name if is_other else "")
 
     def leaves(self, given: Any) -> Iterator[Any]:
-        """The tensors and numbers in `given`.  Raises ModelError if it is nested differently."""
+        """The tensors and numbers in `given`.  Raises ModelError for another nesting."""
         if self.kind is None:
             yield given
             return
@@ -100,7 +100,7 @@ class Tree:
         )
 
     def restored(self, leaves: Iterator[Any]) -> Any:
-        """The container with these tensors and numbers, taken in order."""
+        """The container with `leaves` as its tensors and numbers, in order."""
         if self.kind is None:
             return next(leaves)
         parts = [p.restored(leaves) for p in self.parts]
@@ -140,7 +140,7 @@ def _context(found: Json | None) -> Any:
 class Trees:
     """The structure of an archived module.
 
-    arguments: a tuple of the positional arguments and a dict of the others.
+    arguments: a tuple of the positional arguments and a dict of the keyword arguments.
     results: the results of the module.
     argument_names: names of all arguments, the positional ones first; empty if not known.
     """

@@ -1,4 +1,4 @@
-"""Weights in an archive: an entry for each storage, and JSON with the tensors in it."""
+"""Weights in an archive: an entry for each storage, and JSON about the tensors in the storages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TYPES = {
 """PyTorch's element types by their numbers in the schema."""
 
 _REPEATED = 1 << 24
-"""Most elements of a tensor that has more than its storage, as an expanded one."""
+"""Upper bound on the elements of a tensor that is larger than its storage (an expanded tensor)."""
 
 
 def dtype_of(found: Json) -> DType:
-    """An element type of the schema.  Raises UnsupportedError."""
+    """The element type with a number of the schema.  Raises UnsupportedError."""
     number = found.integer()
     if number not in _TYPES:
         found.bad("the number of an element type")
@@ -34,7 +34,7 @@ def dtype_of(found: Json) -> DType:
 
 
 def weights_of(archive: Archive, model: str, names: Collection[str]) -> dict[str, np.ndarray]:
-    """The weights of a model with these names, as arrays in the archive's memory."""
+    """The weights `names` of a model, as arrays in the archive's memory."""
     tables = [
         (folder, archive.json(file)["config"])
         for folder, file in (

@@ -1,4 +1,4 @@
-"""Formulas of numbers that are operators in several formats."""
+"""Arithmetic that several formats have as operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilesmith.ops import elementwise as ew
 from tilesmith.ops import functions as fn
 
 BITS = {f16: i16, bf16: i16, f32: i32, f64: i64}
-"""Integers of the size of floats."""
+"""The integer type with as many bits as each float type."""
 
 
 def floor_quotient(n: NodeContext, x: Value, y: Value) -> Value:
@@ -28,7 +28,7 @@ def floor_quotient(n: NodeContext, x: Value, y: Value) -> Value:
 
 
 def shifted_right(n: NodeContext, x: Value, by: Value) -> Value:
-    """Integers shifted by `by` bits.  A shift that is out of range leaves only the sign."""
+    """`x` shifted to the right by `by` bits.  A shift that is out of range leaves only the sign."""
     if x.dtype.kind == "int":  # a shift by all bits but one leaves only the sign, too
         low, last = n.const(0, by.dtype), n.const(by.dtype.bits - 1, by.dtype)
         inside = (by >= low) & (by <= last)
@@ -43,7 +43,7 @@ def angle(n: NodeContext, y: Value, x: Value) -> Value:
     def number(v: float) -> Value:
         return n.const(v, dtype)
 
-    # Two infinities have the angle of (+-1, +-1), and two zeros that of (+-0, +-1).
+    # For two infinities the angle is that of (+-1, +-1), and for two zeros that of (+-0, +-1).
     both_infinite = n.add(ew.IsInf(), y) & n.add(ew.IsInf(), x)
     is_zero = x.equals(number(0))
     both_zero = is_zero & y.equals(number(0))

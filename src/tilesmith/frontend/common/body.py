@@ -1,4 +1,4 @@
-"""Sub-graphs of control flow during import, which become separate graphs."""
+"""Bodies: sub-graphs of control flow, which become separate graphs during import."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from .folding import FoldingBuilder
 from .slots import Slot, TensorList
 
 _KNOWN_ELEMENTS = 1 << 14
-"""Known values of up to this many elements are constants in a body too, so that shapes computed
-from them are known there.
+"""Upper bound on the elements of a known value that becomes a constant in a body.  Shapes that are
+computed from the constant are then known in the body.
 """
 
 
 class Body(FoldingBuilder):
     """The builder of a body.
 
-    Values of the enclosing graph are captured: constants are shared, and other values become inputs
-    after those that the body's operator passes.
+    Values of the enclosing graph are captured: constants are shared, and other values become
+    inputs.  These follow the inputs that the body's operator passes.
     """
 
     def __init__(self, outer: FoldingBuilder, name: str, is_branch: bool = False) -> None:
         """Begin a body.
 
-        is_branch: whether a run may skip it.
+        is_branch: whether a run may skip the body.
         """
         super().__init__(name)
         self.always_runs = outer.always_runs and not is_branch
         self.misfit = ""
-        """The reason why it can't be a graph: no sizes satisfy its nodes."""
+        """The reason why no sizes satisfy the body's nodes, so that the body can't be a graph."""
         self._outer = outer
         self.measured = outer.measured
         # Messages name the node that has this body.
         self._loc, self._label = outer._loc, outer._label
         self._inside: dict[Value, Value] = {}
         self.captured: list[Value] = []
-        """The values of the graph around that are inputs, in order."""
+        """The values of the enclosing graph that are inputs of the body, in order."""
 
     def given(self, types: Sequence[TensorType]) -> list[Value]:
-        """New inputs that the operator passes to the body."""
+        """New inputs of these types, which the operator passes to the body."""
         return [self.input(f"in{len(self._inputs)}", t) for t in types]
 
     def capture(self, value: Value) -> Value:
@@ -69,7 +69,7 @@ class Body(FoldingBuilder):
         return self.input(f"in{len(self._inputs)}", value.type)
 
     def refuse(self, why: str, types: Sequence[TensorType], loc: str) -> tuple[Value, ...]:
-        """Results of these types, from an empty body that refuses every run that reaches it."""
+        """Results of `types` from an empty body.  The body refuses every run that reaches it."""
         zero = symbol("misfits", 0, 0)
         self.add(Measure((zero,), (0,), f"misfits ({why})"), self.add(Extents((1,), (1,))), loc=loc)
         return tuple(
@@ -99,7 +99,7 @@ class Body(FoldingBuilder):
 def alternatives(
     bodies: Sequence[Body], results: Sequence[Sequence[Value]]
 ) -> tuple[list[Graph], tuple[Value, ...]]:
-    """Graphs with the same inputs, and the captured values that these inputs stand for."""
+    """The graphs of bodies, all with the same inputs, and the captured values for these inputs."""
     captured = tuple(dict.fromkeys(v for b in bodies for v in b.captured))
     graphs = []
     for body, values in zip(bodies, results, strict=True):

@@ -1,9 +1,9 @@
-"""Branches during import, and what they share with loops.
+"""Import of branches, and functions that loops need, too.
 
 If a condition is known, it chooses a branch.  Otherwise the node becomes a graph node with two
-bodies. If the branches' results differ in an extent, the node defines a symbol for it.  Branches
-that can't be bodies are resolved during import: both are computed (they have no effects), and
-`Where` chooses.
+bodies.  If the branches' results differ in an extent, the graph node defines a symbol for the
+extent.  Branches that can't be bodies are both computed (they have no effects), and `Where` selects
+the results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilesmith.ops.functions import where
 def results_of(slots: list[Slot]) -> tuple[Slot, ...]:
     """The results of a sub-graph.
 
-    Raises NotedError when a node inside failed, which is already recorded.
+    Raises NotedError if a node inside failed.  The failure is already recorded.
     """
     if any(s is FAILED for s in slots):
         raise NotedError("its sub-graph has nodes that are not supported")
@@ -87,9 +87,9 @@ def branched(
 def _refusing(
     n: CallingNode, bodies: list[Body], number: int, others: Sequence[Slot] | None
 ) -> list[Slot] | None:
-    """The results of a branch that is invalid, so that runs that take it are refused: zeros of the
-    types of the other branch's results.  None if these types depend on extents that only the other
-    branch measures.
+    """The results of an invalid branch: zeros, with the types of the other branch's results.  Runs
+    that take the invalid branch are refused.  None if the types depend on extents that only the
+    other branch measures.
     """
     results = only_tensors(others)
     if results is None or not all(
@@ -139,9 +139,7 @@ def either(name: str, a: Dim, b: Dim) -> Var:
 def _both(
     n: CallingNode, condition: Value, branches: tuple[Any, Any], arguments: Sequence[Slot]
 ) -> Result:
-    """The results of both branches, and a selection between them, for branches that can't be
-    bodies.
-    """
+    """A selection between the results of both branches, for branches that can't be bodies."""
     then, otherwise = (values_of(n, n.inline(g, arguments, n.loc)) for g in branches)
     _check_alike(n, condition, then, otherwise)
     condition = one(n, condition)
@@ -155,7 +153,9 @@ def _check_alike(
     otherwise: Sequence[Value],
     in_rank: bool = False,
 ) -> None:
-    """Raises ValuesNeededError unless the results' types agree (`in_rank`: up to extents)."""
+    """Raises ValuesNeededError unless both branches' results have equal types.  With `in_rank`,
+    only element types and ranks must be equal, and the error is an UnsupportedError.
+    """
     if len(then) != len(otherwise):
         n.bad(
             f"expected as many results from both branches, found {len(then)} and {len(otherwise)}"
@@ -177,15 +177,15 @@ def only_tensors(slots: Sequence[Slot] | None) -> tuple[Value, ...] | None:
 
 
 def as_values(body: Body, slots: Sequence[Slot]) -> tuple[Value, ...]:
-    """The results of a body, where sequences and optional values become values of the host."""
+    """The results of a body.  Sequences and optional values become host values."""
     return tuple(as_value(body, s) for s in slots)
 
 
 def _lifted(
     bodies: Sequence[Body], then: Sequence[Value], otherwise: Sequence[Value]
 ) -> tuple[tuple[Value, ...], ...]:
-    """The results of both branches.  If a result is a host value in one branch, it is also one in
-    the other.
+    """The results of both branches.  A result that is a host value in one branch becomes a host
+    value in the other, too.
     """
     types = [common_type(a.type, b.type) for a, b in zip(then, otherwise)]
     return tuple(
@@ -195,7 +195,7 @@ def _lifted(
 
 
 def one(n: CallingNode, value: Value) -> Value:
-    """A tensor of one element as a scalar."""
+    """A tensor of one element, reshaped to rank 0."""
     return value.reshape() if value.type.rank else value
 
 

@@ -1,4 +1,4 @@
-"""The interface of an import function to one node that may hold graphs."""
+"""The interface between an import function and a node that may hold graphs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tilesmith.frontend.common.slots import Slot
 class CallingNode(NodeContext):
     """One node during import, of a format whose nodes may hold graphs or call functions.
 
-    inline: adds the nodes of a graph for given inputs and returns its outputs; the last argument is
-        its location, for messages.
-    nest: does the same in a body, whose values the inputs are; returns None, and reports nothing,
-        if a part can't be in one.
+    inline: adds the nodes of a graph for given inputs and returns the graph's outputs.  The last
+        argument is the graph's location, for messages.
+    nest: does the same in a body, and its inputs are values of the body.  Returns None, and reports
+        nothing, if a part can't be in a body.
     """
 
     inline: Callable[[Any, Sequence[Slot], str], list[Slot]]

@@ -26,7 +26,7 @@ Place: TypeAlias = "tuple[int, int]"
 """The number of a carried value, and one of its axes."""
 
 _USUAL = 128
-"""Extent for which the kernels of an iteration are made fast, if it begins below that."""
+"""Lower bound on the expected size of an extent that changes.  Kernels are fast for this size."""
 
 
 class CarriedShapes:
@@ -108,8 +108,8 @@ class CarriedShapes:
         return {*self.symbols, *(s for stage in stages_of(body) for s in stage.symbols)}
 
     def completed(self, op: Loop) -> Loop | None:
-        """The operator with symbols and types of its results; None if a collected result has
-        another shape in each iteration.
+        """The operator with the symbols and types of its results.  None if the shape of a collected
+        result changes between iterations.
         """
         collected = op.body.outputs[op.conditional + op.carried :]
         if not self.hidden(op.body).isdisjoint(symbols_of(d for v in collected for d in v.shape)):

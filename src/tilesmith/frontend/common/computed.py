@@ -1,8 +1,8 @@
-"""Operators on shapes where an operand that decides the shape is computed by the model.
+"""Shape operators, such as reshape and slice, whose shape operand is computed by the model.
 
-Formulas bring operands that only a run knows to canonical form: extents without -1, starts from the
-front, a flag for each axis.  Then extents are measured, and elements are looked up.  Operands that
-are known when the model is compiled take the shorter way, an operator with attributes.
+If only a run knows the operand, formulas bring it to a canonical form: extents without -1, starts
+from the front, a flag for each axis.  Then a run measures the extents and looks up the elements.
+Operands that are known when the model is compiled become attributes of an operator instead.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .lists import joined, listed, picked
 from .node import NodeContext
 
 _FAR = 1 << 40
-"""Beyond every extent, and far from overflow."""
+"""A number above every extent, but far from overflow."""
 
 
 def taken(n: NodeContext, x: Value, axis: int, places: Value) -> Value:
-    """The slices of x at `places` along `axis`, which are inside: a kernel need not refuse any."""
+    """The slices of x at `places` along `axis`.  Clamped places need no check in a kernel."""
     if same_dim(x.type.shape[axis], 0):  # then nothing is taken
         dims = (*x.type.shape[:axis], *places.type.shape, *x.type.shape[axis + 1 :])
         return n.const(0, x.dtype).expand(*dims)
@@ -36,12 +36,12 @@ def taken(n: NodeContext, x: Value, axis: int, places: Value) -> Value:
 
 
 def along(places: Value, axis: int, rank: int) -> Value:
-    """A list as a tensor of `rank` axes, of extent 1 along all but `axis`."""
+    """A list reshaped to `rank` axes, all of extent 1 except `axis`."""
     return places.reshape(*[1] * axis, -1, *[1] * (rank - axis - 1))
 
 
 def viewed(n: NodeContext, x: Value, dims: tuple[Dim, ...]) -> Value:
-    """x under another shape, of as many elements in every run that is not refused."""
+    """x in the shape `dims`.  A run with another number of elements is refused elsewhere."""
     if any(same_dim(d, 0) for d in x.type.shape):
         return n.const(0, x.dtype).expand(*dims)
     # Copying a flattened tensor takes one loop.
@@ -72,7 +72,7 @@ def reshaped(n: NodeContext, x: Value, wanted: Value, zero_is_zero: bool) -> Val
 
 
 def expanded(n: NodeContext, x: Value, wanted: Value) -> Value:
-    """x broadcast with a shape."""
+    """x broadcast together with the shape `wanted`."""
     known = n.elements(wanted, "shape")
     rank = max(len(known), x.type.rank)
     dims = (*[1] * (rank - x.type.rank), *x.type.shape)
@@ -99,7 +99,7 @@ def expanded(n: NodeContext, x: Value, wanted: Value) -> Value:
 
 
 def flags(n: NodeContext, axes: Value, rank: int) -> Value:
-    """Whether the list names each of `rank` axes.  Negative axes count from the end."""
+    """Flags of `rank` axes: whether `axes` names the axis.  Negative axes count from the end."""
     named = _placed(listed(axes), rank)
     same = along(named, 1, 2).equals(along(n.of_dims(range(rank)), 0, 2))
     return same.cast(i64).max((1,)).cast(bool_)
@@ -110,12 +110,12 @@ def _placed(axes: Value, rank: int) -> Value:
 
 
 def _misnamed(n: NodeContext, axes: Value, is_named: Value) -> Value:
-    """0 if all axes are in range and distinct."""
+    """0 if all axes are in range and distinct, else another number."""
     return is_named.cast(i64).sum((0,)).reshape(1) - axes.type.size
 
 
 def _kept(n: NodeContext, dims: Sequence[Dim], is_named: Value, count: int) -> Value:
-    """The `count` dimensions that are not named, in order."""
+    """The extents of the `count` axes that are not named, in order."""
     rest = 1 - is_named.cast(i64)
     order = running_sum(n, rest) - 1
     here = along(order, 1, 2).equals(along(n.of_dims(range(count)), 0, 2))
@@ -136,8 +136,8 @@ def reduced(
 ) -> Value:
     """A reduction over computed axes.
 
-    Each axis of extent d is split into one that is kept and one that is reduced.  Their extents are
-    1 and d if the axis is reduced, else d and 1.
+    Each axis of extent d is split into two axes: the first is kept, the second is reduced.  Their
+    extents are 1 and d if the axis is among `axes`, else d and 1.
     """
     n.elements(axes, "axes")
     dims, rank = x.type.shape, x.type.rank
@@ -194,7 +194,9 @@ def unsqueezed(n: NodeContext, x: Value, axes: Value) -> Value:
 
 
 def split_at(n: NodeContext, x: Value, axis: Value) -> tuple[Value, tuple[Dim, ...]]:
-    """x with three axes: before a computed axis, that axis, after it; and their extents."""
+    """x reshaped to three axes: those before a computed axis, that axis, and those after it.  Also
+    the three extents.
+    """
     dims, rank = x.type.shape, x.type.rank
     number = _placed(listed(axis), rank)
     own, order = n.of_dims(dims), n.of_dims(range(rank))
@@ -221,7 +223,7 @@ def running(n: NodeContext, x: Value, axis: Value, make: Callable[[int], Op]) ->
 def _on_axes(
     n: NodeContext, given: Value, axes: Value | Sequence[int], rank: int, default: int
 ) -> Value:
-    """A number for each of `rank` axes: the list's number for axes that are named, else
+    """A number for each of `rank` axes: the number in `given` for axes that are named, else
     `default`.
     """
     if not isinstance(axes, Value):
@@ -285,7 +287,7 @@ def _known_steps(
 def _offsets(
     n: NodeContext, numbers: Value, is_moved: Sequence[bool], bounds: Sequence[Dim] = ()
 ) -> tuple[Dim, ...]:
-    """Numbers of 0 or more, expected to be small, as extents; 0 along axes that stay."""
+    """Numbers of 0 or more as extents, expected to be 0.  Axes that are not moved get 0."""
     known = n.builder.partly(numbers)
     known = [k if moved else 0 for k, moved in zip(known, is_moved, strict=True)]
     return n.measured(numbers, known, bounds, usual=[0] * len(known))
@@ -299,9 +301,9 @@ def padded(
     mode: str,
     filler: Value | float | int | bool,
 ) -> Value:
-    """Elements added before and after axes, removed where a pad is negative.
+    """x with elements added before and after axes.  A negative pad removes elements.
 
-    filler: the filler in mode "constant"; a value if it is known only at run time.
+    filler: the filler in mode "constant"; a `Value` if only a run knows it.
     """
     dims, rank = x.type.shape, x.type.rank
     count = pads.type.size // 2
@@ -314,7 +316,7 @@ def padded(
     known = [None if p else d for d, p in zip(dims, is_padded, strict=True)]
     usual = [expected(d) for d in dims]
     sizes = n.measured(own + begins + ends, known, usual=usual)
-    if any(same_dim(d, 0) for d in dims):  # nothing is read
+    if any(same_dim(d, 0) for d in dims):  # x is empty, so nothing is read
         value = filler if isinstance(filler, Value) else n.const(filler, x.dtype)
         return value.expand(*sizes)
     added, removed = (_offsets(n, maximum(v, 0), is_padded) for v in (begins, -begins))
@@ -330,8 +332,8 @@ def padded(
 
 
 def parts(n: NodeContext, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
-    """x cut along `axis` into parts of computed sizes, of which some may be negative.  A run is
-    refused if a size is negative, or if their sum is not the extent.
+    """x cut along `axis` into parts of computed sizes.  A run is refused if a size is negative, or
+    if the sizes do not add up to the extent.
     """
     n.builder.require_equal(extents.total(sizes), x.type.shape[axis])
     parts, start = [], 0
@@ -346,6 +348,6 @@ def _window(n: NodeContext, x: Value, axis: int, start: Dim, size: Dim) -> Value
     rank = x.type.rank
     starts = tuple(start if a == axis else 0 for a in range(rank))
     sizes = (*x.type.shape[:axis], size, *x.type.shape[axis + 1 :])
-    if any(same_dim(d, 0) for d in x.type.shape):  # nothing is read
+    if any(same_dim(d, 0) for d in x.type.shape):  # x is empty, so nothing is read
         return n.const(0, x.dtype).expand(*sizes)
     return n.add(Window(starts, sizes, (1,) * rank), x)

@@ -1,8 +1,8 @@
 """Contents of small tensors whose elements depend on symbolic dimensions.
 
 Source models compute shapes with operators (shape, gather, add, concat, reshape).  The elements of
-such a result are found by interpreting the operator's tensor expression on extents.  Arithmetic of
-extents in floats is taken as exact.
+such a result are found by interpreting the operator's tensor expression on extents.  Float
+arithmetic on extents is assumed to be exact.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST = 64
 """Upper bound on the elements of a tensor whose contents are tracked."""
 
 _DENOMINATOR = 1 << 10
-"""Largest denominator of a float by which an extent is multiplied."""
+"""Upper bound on the denominator of a float factor of an extent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ Element: TypeAlias = "int | float | bool | Expr | Ratio"
 """A number or bool, an i64 expression for an element of an integer type, or a `Ratio`."""
 
 Contents: TypeAlias = "np.ndarray"
-"""Elements in an array of objects."""
+"""The elements of a tensor (`Element`), in an array of objects."""
 
 
 class _Unknown(Exception):
-    """The element can't be expressed."""
+    """An element can't be expressed."""
 
 
 def is_small(type: TensorType) -> bool:
@@ -63,7 +63,7 @@ def is_small(type: TensorType) -> bool:
 
 
 def known_contents(contents: Contents, type: TensorType) -> np.ndarray | None:
-    """The tensor, if all its elements are numbers."""
+    """The contents as a numeric array; None if an element is symbolic."""
     if all(isinstance(e, (int, float)) for e in contents.flat):
         return np.array(contents.tolist(), type.dtype.numpy).reshape(type.static_shape)
     return None
@@ -105,7 +105,7 @@ def _of_expansion(
 
 
 class _Interpreter:
-    """Elements of tensors, each computed once."""
+    """Computes elements of tensors, each of them once."""
 
     def __init__(self, given: dict[Tensor, Contents]) -> None:
         self._given = given
@@ -184,7 +184,7 @@ class _Interpreter:
 
 
 def _folded(e: Expr, operands: Sequence[Any]) -> Element:
-    """An operation on numbers."""
+    """The result of an operation on numbers."""
     literals = tuple(const(x, c.dtype) for x, c in zip(operands, e.children, strict=True))
     literal = None
     if isinstance(e, ir.Binary):
@@ -248,7 +248,7 @@ def _float_binary(op: str, a: Ratio, b: Ratio) -> Element:
 
 
 def _reduced_ratio(number: Dim, by: Dim) -> Ratio:
-    """The quotient of extents; the divisor is positive."""
+    """The reduced quotient of two extents.  The divisor must be positive."""
     if not extents.is_at_most(1, by):
         raise _Unknown
     (n, above), (d, below) = extents.factored(number), extents.factored(by)

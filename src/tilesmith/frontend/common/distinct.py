@@ -15,14 +15,15 @@ from .node import NodeContext
 def groups(
     n: NodeContext, rows: Value, order: Value, is_sorted: bool
 ) -> tuple[Value, Value, Value]:
-    """For groups of equal rows: their first rows, the group of each row, and their sizes.
+    """Groups of equal rows: the first row of each group, the group of each row, the groups' sizes.
 
-    order: the rows in ascending order; equal rows keep their order.  Groups have the same order, or
-        the order of their first rows.
+    order: the rows in ascending order; equal rows keep their order.
+    is_sorted: whether groups have the same order; otherwise they have the order of their first
+        rows.
     """
     count = rows.type.shape[0]
     ordered = n.add(gather.Gather(0), rows, order)
-    # the first row replaces a missing predecessor
+    # the first row has no predecessor and is compared with itself
     below = taken(n, ordered, 0, n.positions(count) - 1)
     differs = ordered.differs(below)
     if rows.dtype.is_float:  # all NaN count as one element
@@ -50,6 +51,6 @@ def groups(
 
 
 def scattered(n: NodeContext, places: Value, numbers: Value) -> Value:
-    """The numbers, each at its position: the inverse of a lookup."""
+    """Put each of `numbers` at its position in `places`: the inverse of a gather."""
     zeros = n.const([0], i64).expand(*places.type.shape)
     return n.add(scatter.ScatterElements(0), zeros, places, numbers)

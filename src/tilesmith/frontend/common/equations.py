@@ -14,18 +14,18 @@ _TRIED = 1024
 """The largest size that is tried: few images and sequences with a fixed size are larger."""
 
 _TOGETHER = 4
-"""Upper bound on the symbols of two extents for which sizes are tried."""
+"""Upper bound on the symbols in two extents.  Beyond it, no sizes are tried."""
 
 
 def replacement(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """The values of symbols for which `a` equals `b`, or else symbols whose expected sizes make
-    them equal; None if there is nothing to replace.
+    """Replacements for symbols.  With them `a` equals `b`, or equals `b` at the symbols' new
+    expected sizes.  None if neither is possible.
     """
     return solved(a, b) or fitting(a, b)
 
 
 def solved(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """The values of symbols for which `a` equals `b`; None if they are unknown."""
+    """Replacements for symbols with which `a` equals `b`; None if no solution is found."""
     if isinstance(a, Var) and isinstance(b, Var):
         return _joined(a, b)
     for var, other in ((a, b), (b, a)):
@@ -44,7 +44,9 @@ def solved(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
 
 
 def _limited(var: Var, other: Dim) -> dict[Expr, Expr] | None:
-    """A symbol with a smaller range, if `other` is min(var, number) or max(var, number)."""
+    """A replacement of `var` by a symbol with a smaller range, if `other` is min(var, number) or
+    max(var, number); else None.
+    """
     if not isinstance(other, Binary) or other.op not in ("min", "max"):
         return None
     ends = [e for e in (other.a, other.b) if isinstance(e, Const)]
@@ -59,9 +61,7 @@ def _limited(var: Var, other: Dim) -> dict[Expr, Expr] | None:
 
 
 def _same_form(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """One symbol that replaces two, if the extents are then equal, for example if both are (n + 1)
-    // 2.
-    """
+    """Replacements of two symbols by one that make the extents equal, as for two (n + 1) // 2."""
     left, right = (free_vars(as_expr(d)) for d in (a, b))
     for x in sorted(left - right, key=lambda v: v.name):
         for y in sorted(right - left, key=lambda v: v.name):
@@ -74,7 +74,7 @@ def _same_form(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
 
 
 def _joined(a: Var, b: Var) -> dict[Expr, Expr] | None:
-    """One symbol that replaces two, with the sizes that both allow."""
+    """Replacements of two symbols by one, whose range is the intersection of theirs."""
     x, y = _sizes(a), _sizes(b)
     low, high = max(x.low, y.low), min(x.high, y.high)
     if low > high:
@@ -89,11 +89,11 @@ def _sizes(var: Var) -> Sizes:
 
 
 def fitting(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """Symbols with other expected sizes, at which `a` equals `b`.  None if no such sizes are found,
-    or if the extents are already equal at the expected sizes.
+    """Replacements of symbols by symbols with other expected sizes, at which `a` equals `b`.  None
+    if no such sizes are found, or if the extents are already equal at the expected sizes.
 
-    As many symbols as possible get one common size, since images are mostly square.  Among the
-    sizes that fit, the expected one is divisible by the highest power of two.
+    As many symbols as possible get one common size, since images are mostly square.  The chosen
+    size is the solution that is divisible by the highest power of two.
     """
     symbols = symbols_of((a, b))
     usual = {s: expected(s) for s in symbols}

@@ -19,7 +19,7 @@ from tilesmith.support.errors import (
 
 
 class NotedError(UnsupportedError):
-    """A node is unsupported because of nodes inside its sub-graph, which are already recorded."""
+    """A node is unsupported because of nodes inside its sub-graph.  These are already recorded."""
 
 
 class LocatedError(ModelError):
@@ -48,7 +48,7 @@ class OpenValueError(OpenDimensionError):
 
 @contextmanager
 def errors_name(model: str) -> Iterator[None]:
-    """Errors raised inside begin with the model's name (unless that is empty), on one line."""
+    """A context in which errors become one line.  It begins with the model's name, if not empty."""
     try:
         yield
     except UnequalDims:

@@ -1,9 +1,9 @@
 """Graph operators made from a user's function that returns tensor expressions or a schedule.
 
-One registered operator has three classes.  Programs call the composite class.  For inputs of given
-types it becomes one of the other two.  One is a tensor expression, which is fused with adjacent
-operators and scheduled by rule.  The other is loops, if the user has a schedule or uses `te.extern`
-or `te.scan`.
+One registered operator has three classes.  Programs call the first one, which is a composite
+operator.  For inputs of given types it decomposes into one of the other two.  The second class is a
+tensor expression, which is fused with adjacent operators and scheduled by rule.  The third class is
+loops, for a user's schedule, `te.extern` or `te.scan`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Parameter:
 
     name: its name in calls.
     type: type of a number, a string or a tuple of these; None for a tensor.
-    default: a tuple with its default value; empty if every call must pass it.
+    default: a tuple with the default value; empty if every call must pass the parameter.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Definition:
     parameters: its parameters, in the order of calls.
     function: maps a placeholder for each tensor, and numbers, to a tensor, several tensors, or a
         schedule and its arguments.
-    results: number of tensors that it returns.
+    results: number of tensors that `function` returns.
     module: the module that defines the function.
     """
 
@@ -87,7 +87,7 @@ class _Made:
 
 
 class _Defined(Op, abstract=True):
-    """Base of an operator's three classes: its fields are its numbers and strings."""
+    """Base of an operator's three classes.  Its fields are the operator's numbers and strings."""
 
     definition: ClassVar[Definition]
 
@@ -150,9 +150,9 @@ class _Loops(_Defined, abstract=True):
 
 
 def define(definition: Definition) -> type[Op]:
-    """The operator's class, entered in the table of operators under "namespace.name".
+    """Define the operator's class and enter it in the table of operators as "namespace.name".
 
-    Raises UsageError if a number or string has the name of a member of every operator.
+    Raises UsageError if a parameter, a number or string, has the name of a member of all operators.
     """
     name = definition.name.replace("::", ".")
     for p in definition.parameters:
@@ -204,7 +204,7 @@ def _made(definition: Definition, op: _Defined, types: tuple[TensorType, ...]) -
     schedule, outputs, inputs = _called(definition, op.attributes, inputs)
     if schedule is None and unscheduled(outputs) is not None:
         schedule = create_schedule(outputs)
-    # Lowering refuses reads that may be out of bounds: here, where the call is known.
+    # Lower here, where the call is known, since lowering refuses reads that may be out of bounds.
     func = _lowered(schedule or create_schedule(outputs), inputs, outputs)
     for buffer, t in zip(func.buffers, (*inputs, *outputs), strict=True):
         if buffer.shape != t.shape:
@@ -218,8 +218,8 @@ def _made(definition: Definition, op: _Defined, types: tuple[TensorType, ...]) -
 def _called(
     definition: Definition, attributes: Mapping[str, Any], inputs: tuple[Tensor, ...]
 ) -> tuple[Schedule | None, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The results of a user's function: the schedule if there is one, the results, and the
-    placeholders that they read.
+    """The results of a user's function: its schedule or None, the tensors that it returns, and the
+    placeholders that these read.
     """
     waiting = iter(inputs)
     args = [next(waiting) if p.type is None else attributes[p.name] for p in definition.parameters]

@@ -2,7 +2,7 @@
 
 A model names its data files itself, so a hostile model could name any file of the machine. Files
 are opened beneath the model's folder one path component at a time, relative to the folder opened
-before (`openat`), and links are refused at every step; only regular files are read, and only
+before (`openat`), and links are refused at every step.  Only regular files are read, and only
 within their size.
 
 Only one kind of link is followed: a data file may be a link to a file beneath the folder of the
@@ -29,8 +29,8 @@ _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class ExternalFiles:
-    """The data files beneath one folder; each is opened once and closed when nothing refers to it
-    any more. `opened` collects their names.
+    """The data files beneath one folder.  Each file is opened once, and closed when nothing refers
+    to it any more.  `opened` collects the files' names.
 
     home: the folder that data files may link to; None if links are refused.
     """
@@ -43,7 +43,7 @@ class ExternalFiles:
         self._open: dict[str, ExternalFile] = {}
 
     def open(self, location: str, what: str) -> ExternalFile:
-        """The file at the relative path `location`.  Raises ModelError, naming `what`."""
+        """The file at the relative path `location`.  Raises ModelError that names `what`."""
         if location not in self._open:
             self._open[location] = self._checked(location, what)
             self._opened.add(location)

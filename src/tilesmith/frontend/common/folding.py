@@ -1,9 +1,9 @@
-"""A builder that knows values: what depends on no input of the model is computed during import.
+"""A builder with constant folding: values that depend on no input are computed during import.
 
-Source models compute shapes with operators (shape, gather, concat, reshape).  Results of small
-constants are computed when their operator is added, larger ones when an importer asks for their
-contents (`known`), so that such shapes are numbers by the time an operator needs them.  Where a
-dimension is symbolic, small tensors hold extents (`contents`).
+Source models compute shapes with operators (shape, gather, concat, reshape).  Small results of
+small constants are computed when their operator is added.  Larger ones are computed when an
+importer asks for their contents (`known`).  So shapes are numbers by the time an operator needs
+them.  Where a dimension is symbolic, the elements of small tensors are extents (`contents`).
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ _FOLD_ELEMENTS = 1 << 14
 """Results up to this many elements are computed at once, larger ones on demand."""
 
 _FOLD_BYTES = 1 << 30
-"""Memory for all computed results together."""
+"""Upper bound on the bytes of all computed results together."""
 
 _KNOWN_BYTES = 1 << 26
-"""Memory for one result that is computed on demand."""
+"""Upper bound on the bytes of one result that is computed on demand."""
 
 
 def _widens_weights(op: Op, inputs: tuple[Value, ...]) -> bool:
-    """Whether `op` widens a matrix of few bits: it stays, so that passes see its product."""
+    """Whether `op` converts a matrix of at most 8 bits to a wider type.  Such an `op` is not
+    folded, so that passes see the narrow matrix of a product.
+    """
     if not isinstance(op, (Cast, Dequantize)):
         return False
     return inputs[0].dtype.bits <= 8 and inputs[0].type.rank > 1
@@ -63,18 +65,19 @@ class FoldingBuilder(Builder):
     def __init__(self, name: str = "main") -> None:
         super().__init__(name)
         self.always_runs = True
-        """Whether every run reaches its nodes.  Their demands on sizes and known values are then
-        demands on the model, else only on the runs that reach them."""
+        """Whether every run reaches the builder's nodes.  If so, their demands on sizes and known
+        values are demands on the model, else only on the runs that reach the nodes.
+        """
         self._origin: dict[Value, tuple[Op, tuple[Value, ...], int]] = {}
         self._folded: dict[Value, np.ndarray] = {}
         self._contents: dict[Value, Contents] = {}
         self._at_run: set[Value] = set()
-        """Tensors of extents that the present node treats as computed by a run."""
+        """Tensors of extents that the current node treats as computed by a run."""
         self._fold_bytes = 0
         self._visited = 0
         self._streams = 0
         self.measured: set[Var] = set()
-        """The symbols that are measured, in graphs around this one too."""
+        """The symbols that runs measure, also those of enclosing graphs."""
         self._symbols: dict[tuple[Value, Value | None], tuple[Dim, ...]] = {}
         self._required: set[Value] = set()
         self._assumptions: dict[tuple[Dim, Dim], list[Node]] = {}
@@ -87,7 +90,7 @@ class FoldingBuilder(Builder):
         return self._streams
 
     def count(self) -> None:
-        """Counts a node, of the model or an expansion; ModelError above `MAX_NODES`."""
+        """Count a node, of the model or of an expansion.  Raises ModelError above `MAX_NODES`."""
         self._visited += 1
         if self._visited > MAX_NODES:
             raise ModelError(
@@ -96,8 +99,8 @@ class FoldingBuilder(Builder):
 
     @contextmanager
     def at(self, loc: str, label: str) -> Iterator[None]:
-        """A context in which formulas belong to the source model's node `loc`, whose first output
-        is `label`.
+        """A context in which new nodes belong to the source model's node `loc`.  `label` is the
+        name of the node's first output.
         """
         before = self._loc, self._label
         self._loc, self._label = loc, label
@@ -107,17 +110,18 @@ class FoldingBuilder(Builder):
             self._loc, self._label = before
 
     def add(self, op: Op, *inputs: Value, loc: str | None = None, name: str | None = None) -> Any:
-        """`Builder.add`; the result is a constant when all inputs are small constants.
+        """Add a node, as `Builder.add` does.  The result is a constant if all inputs are small
+        constants.
 
-        The small result of an equal earlier operator is reused: sizes that are computed twice are
+        The small result of an equal earlier operator is reused, so that a size computed twice is
         measured once.
 
-        Extents that are equal for some sizes only, without a rule for one symbol, are assumed to be
-        equal.  A run checks them before it begins (decision 75).
+        Extents that are equal only for some sizes are assumed to be equal, if no rule replaces a
+        symbol. A run checks this before it begins (decision 75).
 
         Errors do not name `loc`: the importer adds it to all errors of a node.  Raises ModelError
-        when a result has more than `MAX_ELEMENTS` elements even if each symbol is 1, UnequalDims
-        where symbols should be replaced first.
+        if a result has more than `MAX_ELEMENTS` elements even if each symbol is 1, UnequalDims if
+        symbols should be replaced first.
         """
         self.count()
         key = op_key(op), inputs
@@ -145,7 +149,7 @@ class FoldingBuilder(Builder):
         return result
 
     def _is_replaced(self, error: UnequalDims) -> bool:
-        """Whether symbols should be replaced, so that two extents are equal."""
+        """Whether to replace symbols so that two extents become equal."""
         a, b = error.first, error.second
         if not (self.always_runs and self.measured.isdisjoint(symbols_of((a, b)))):
             return False
@@ -191,7 +195,7 @@ class FoldingBuilder(Builder):
         zero: a list of numbers; runs in which one is not 0 are refused.
         name: the name of the symbols.
 
-        Raises ModelError where elements are known and one is negative, or one of `zero` is not 0.
+        Raises ModelError if a known element is negative, or a known element of `zero` is not 0.
         """
         wrong = None if zero is None else self.contents(zero)
         held = self.contents(value)
@@ -215,7 +219,7 @@ class FoldingBuilder(Builder):
     def require_zero(self, numbers: Value, of: str = "") -> None:
         """Refuses runs in which one of a list of numbers is not 0.
 
-        of: their formula, for the message.
+        of: the formula of the numbers, for the message.
         """
         if numbers not in self._required:
             self._required.add(numbers)
@@ -250,8 +254,8 @@ class FoldingBuilder(Builder):
     def _fitted(
         self, op: Op, inputs: tuple[Value, ...], error: UnequalDims, loc: str
     ) -> tuple[Any, ...]:
-        """The operator and its operands after two extents are made equal or, for an elementwise
-        operator, a measured one may be 1.  A run checks it.
+        """The operator and its operands, with the two extents of `error` made equal.  In an
+        elementwise operator, a measured extent may also be 1.  A run checks this.
         """
         a, b = error.first, error.second
         is_measured = not self.measured.isdisjoint(symbols_of((a, b)))
@@ -282,13 +286,13 @@ class FoldingBuilder(Builder):
         return op, *wide
 
     def assume_equal(self, a: Dim, b: Dim, loc: str) -> None:
-        """Refuses runs in which two extents differ, before they begin; the error names `loc`."""
+        """Refuses, before they begin, runs in which two extents differ.  Errors name `loc`."""
         if (a, b) in self._assumptions:
             return
         wanted = b if isinstance(b, int) else 0
         excess = a if isinstance(b, int) else extents.difference(a, b)
         here, made = len(self._nodes), self._made
-        self._made = {}  # the nodes move to the front, so they can't use earlier results
+        self._made = {}  # the new nodes move to the front, so they can't use earlier results
         elements = self.add(Extents((excess,), (1,)))
         fit = symbol("fit", wanted, wanted)
         self.add(Measure((fit,), (wanted,), str(excess)), elements, loc=loc)
@@ -309,15 +313,16 @@ class FoldingBuilder(Builder):
         fits = self.add(LogicalOr(), self.add(Equal(), *lists), self.add(LogicalOr(), *is_one))
         zero = self.add(Sub(), one, self.add(Cast(i64), fits))
         for d in (a, b):
-            # A constant extent here is not 1, or the extents would always broadcast.
+            # A constant extent here is not 1, since 1 always broadcasts.
             if isinstance(d, int):
                 self.require_zero(zero)
                 return d
         return self.measure(self.add(Where(), is_one[0], *reversed(lists)), (LARGEST,), zero)[0]
 
     def require_equal(self, a: Dim, b: Dim) -> None:
-        """Refuses runs in which two extents differ, if one of them is measured.  Raises UnequalDims
-        where other extents are equal for some sizes only, ModelError where they never are.
+        """Refuses runs in which two extents differ, if one of them is measured.  For extents that
+        are not measured, raises UnequalDims if they are equal only for some sizes, ModelError if
+        for none.
         """
         if self.measured.isdisjoint(symbols_of((a, b))):
             if not equal("the operator", a, b):
@@ -329,7 +334,7 @@ class FoldingBuilder(Builder):
     def _computed(
         self, op: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]
     ) -> tuple[Value, ...]:
-        """The outputs; small outputs with known contents are constants or extents."""
+        """`outputs`, with small outputs of known contents replaced by constants or extents."""
         values = (*inputs, *outputs)
         if any(v in self._contents for v in inputs) or not op.is_static:
             return self._symbolic(op, inputs, outputs) if all(map(_is_small, values)) else outputs
@@ -360,7 +365,7 @@ class FoldingBuilder(Builder):
         return tuple(map(self._holding, outputs, contents))
 
     def _holding(self, value: Value, contents: Contents) -> Value:
-        """`value` with `contents`, as a constant or as extents where it may be."""
+        """`value` with `contents`: a constant if all are numbers, `Extents` for an integer type."""
         array = known_contents(contents, value.type)
         if array is not None:
             return self.constant(array)
@@ -415,8 +420,8 @@ class FoldingBuilder(Builder):
         return tuple(v.name for v in inputs)
 
     def known(self, value: Value) -> np.ndarray | None:
-        """The contents of a value that does not depend on inputs, computed on demand; None if it
-        does, or if computing it takes too much.
+        """The contents of a value, computed on demand.  None if the value depends on inputs, or if
+        the computation is too expensive.
         """
         if value.type.is_static and value.type.size == 0:
             return np.empty(value.type.static_shape, value.dtype.numpy)
@@ -434,7 +439,7 @@ class FoldingBuilder(Builder):
         return self._array(value)
 
     def _fold(self, values: list[Value]) -> None:
-        """Computes `values`, which include all their operands."""
+        """Computes `values`, which include all their operands that are not known."""
         waiting = list(values)
         while waiting:
             v = waiting[-1]
@@ -468,7 +473,9 @@ class FoldingBuilder(Builder):
         )
 
     def _behind(self, value: Value) -> Iterator[Value]:
-        """`value` and its operands, direct or not, each once; known values are not followed."""
+        """`value` and its direct and indirect operands, each once, without those of known
+        values.
+        """
         pending, seen = [value], {value}
         while pending:
             v = pending.pop()

@@ -1,8 +1,8 @@
 """Values of the host during import (see `graph.control`): strings, and objects that are not
 tensors.
 
-Sequences and optional values that are known stay out of the graph as slots; `as_value` makes them
-values where a node on the host reads them.
+Known sequences and optional values stay out of the graph: they are slots.  `as_value` makes a slot
+a value where a node on the host reads it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilesmith.ir.types import Dim, TensorType
 
 
 def scalar(dtype: DType) -> TensorType:
-    """The type of a value of a host type other than strings."""
+    """The type of a value of a host type other than strings: rank 0."""
     return TensorType(dtype, ())
 
 
@@ -31,7 +31,7 @@ def is_object(slot: Slot) -> bool:
 
 
 def element(dtype: DType) -> DType:
-    """The element type of a tensor; `unknown` for a value that may be something else."""
+    """The element type of a tensor; `unknown` if the value may be something other than a tensor."""
     if not dtype.is_host or dtype is string:
         return dtype
     return dtype.of[0] if dtype.form == "tensor" else unknown
@@ -55,7 +55,7 @@ def sequence_of(values: Sequence[Value]) -> DType:
 
 
 def as_value(builder: FoldingBuilder, slot: Slot, loc: str = "") -> Value:
-    """The contents of a slot, as a value."""
+    """A value with the contents of a slot."""
     if isinstance(slot, Value):
         return slot
     if isinstance(slot, TensorList):
@@ -73,7 +73,7 @@ def string_constant(builder: FoldingBuilder, array: np.ndarray, name: str) -> Va
 
 
 def strings(shape: Sequence[Dim]) -> TensorType:
-    """A tensor of strings."""
+    """The type of a tensor of strings."""
     return TensorType(string, tuple(shape))
 
 

@@ -1,7 +1,7 @@
 """Importing node by node: a node that fails does not stop the walk.
 
-An unsupported node is recorded, and its outputs become `FAILED`.  Nodes that use these are skipped.
-All problems are reported together at the end (`problems.report`).
+An unsupported node is recorded, and its outputs become `FAILED`.  Nodes that use a failed output
+are skipped. All problems are reported together at the end (`problems.report`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ class Importer:
     def attempt(
         self, site: Site, make: Callable[[], Sequence[Slot] | None]
     ) -> Sequence[Slot] | None:
-        """The node's outputs, computed by `make`; None if the node is unsupported, which is
-        recorded.
+        """The node's outputs, computed by `make`.  An unsupported node is recorded and gives None.
 
-        Raises LocatedError, naming the node, when the model is bad there, and UnequalDims when
-        symbols should be replaced.
+        Raises LocatedError, which names the node, if the model is wrong at this node, and
+        UnequalDims if symbols should be replaced.
         """
         try:
             return make()
@@ -55,7 +54,7 @@ class Importer:
         except ModelError as e:
             raise LocatedError(_located(site, str(e))) from None
         except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as e:
-            # An operator does not expect such numbers: the file is at fault, not the compiler.
+            # The operator did not expect such numbers, so the file is at fault, not the compiler.
             reason = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
             raise LocatedError(_located(site, reason)) from e
 
@@ -68,8 +67,8 @@ class Importer:
             self._problems.append(Problem(site, str(error), needs, is_open, dims))
 
     def check(self) -> None:
-        """Raises UnsupportedError, which lists everything recorded, if there is anything.  Raises
-        OpenShapesError if numbers for the open dimensions would help.
+        """Raises UnsupportedError with all recorded problems, if there are any.  Raises
+        OpenShapesError instead if numbers for the open dimensions would help.
         """
         if self._problems:
             concerned = symbols_of(d for p in self._problems for d in p.dims)

@@ -51,7 +51,7 @@ class Given:
     values: inputs that are constants.
     symbols: the dimensions that stay open.
     fallback: whether nodes without native code run on the host.
-    in_place: outputs, by name, that live in the memory of an input and so have its type.
+    in_place: names of outputs that live in the memory of an input and so have the input's type.
     weights: new contents of weights.
     optional: weights that become inputs with their contents as the default.
     """
@@ -84,7 +84,7 @@ def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:
 def input_types(
     inputs: Sequence[Declared], given: Given, values: Mapping[str, np.ndarray]
 ) -> dict[str, TensorType]:
-    """Types by name, with open dimensions from `given` and from `values`; others are symbols.
+    """The inputs' types by name.  `given` and `values` set open dimensions; others become symbols.
 
     Raises ModelError for names that the model does not have, and for shapes and values that do not
     fit the declarations; OpenShapesError for an input of unknown rank.
@@ -119,7 +119,7 @@ def input_types(
 
 
 def open_shapes(inputs: Mapping[str, str]) -> OpenShapesError:
-    """The error for inputs whose dimensions must be given: name -> type."""
+    """The error for inputs (name -> type) whose dimensions the caller must give."""
     return OpenShapesError(
         f"inputs have dimensions that the model leaves open: {'; '.join(inputs.values())}. "
         f"{shapes_hint(next(iter(inputs)))}",

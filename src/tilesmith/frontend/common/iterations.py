@@ -16,18 +16,19 @@ ENDLESS = (1 << 63) - 1
 """The number of iterations of a loop that only its condition ends."""
 
 Iteration: TypeAlias = "Callable[[Body, Value, Sequence[Value]], Sequence[Value] | None]"
-"""Adds an iteration to a body, for its number and the carried values: whether another one follows,
-the carried values after it, and further results.  None if it can't be in a body.
+"""Adds an iteration to a body, for the iteration's number and the carried values.  Returns whether
+another iteration follows, the carried values after the iteration, and further results.  None if the
+iteration can't be in a body.
 """
 
 
 def settled(
     n: NodeContext, state: Sequence[Value], iterate: Iteration
 ) -> tuple[CarriedShapes, Body, Value, Sequence[Value]] | None:
-    """The body of a loop that carries values which begin as `state`: their types, the body, whether
-    another iteration follows, and the other results.
+    """The body of a loop whose carried values begin as `state`.  Returns the carried values' types,
+    the body, whether another iteration follows, and the iteration's results.
 
-    None if an iteration can't be in a body, or changes the rank or element type of such a value.
+    None if an iteration can't be in a body, or changes the rank or element type of a carried value.
     """
     shapes = CarriedShapes(n.label, state)
     while True:

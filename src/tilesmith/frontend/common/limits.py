@@ -9,24 +9,26 @@ from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ModelError
 
 MAX_ELEMENTS = 1 << 36
-"""Elements of a tensor, given or computed; 256 GiB of f32 is a damaged or hostile model."""
+"""Upper bound on a tensor's elements, given or computed.  A model beyond it (256 GiB of f32) is
+damaged or hostile.
+"""
 
 MAX_NODES = 500_000
-"""Nodes that a model unfolds into (functions in functions, long loops)."""
+"""Upper bound on the nodes that a model unfolds into (functions in functions, long loops)."""
 
 MAX_DEPTH = 64
-"""Functions and sub-graphs within one another."""
+"""Upper bound on the nesting of functions and sub-graphs."""
 
 
 def checked_dims(dims: Iterable[Dim], what: str) -> tuple[Dim, ...]:
-    """Dimensions, numbers or symbolic; the numbers are checked as in `checked_shape`."""
+    """Dimensions, some symbolic.  The numbers among them are checked as in `checked_shape`."""
     shape = tuple(dims)
     checked_shape([d for d in shape if isinstance(d, int)], what)
     return shape
 
 
 def checked_shape(dims: Iterable[SupportsInt], what: str) -> tuple[int, ...]:
-    """Dimensions as numbers: none negative, few enough elements.  Raises ModelError."""
+    """Dimensions as numbers.  Raises ModelError for negative ones and for too many elements."""
     shape = tuple(int(d) for d in dims)
     if any(d < 0 for d in shape):
         raise ModelError(f"{what}: expected dimensions >= 0, found {list(shape)}")

@@ -23,5 +23,5 @@ def picked(numbers: Value, at: int | Sequence[int]) -> Value:
 
 
 def joined(first: Value, *others: Value) -> Value:
-    """Lists, one after the other."""
+    """The concatenation of lists."""
     return apply(Concat(0), first, *others) if others else first

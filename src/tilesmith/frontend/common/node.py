@@ -28,7 +28,7 @@ from .errors import OpenValueError, ValuesNeededError
 from .folding import FoldingBuilder
 
 _MOST_POSITIONS = 1 << 24
-"""Most positions that a constant holds; those of a longer axis are computed by a run."""
+"""Upper bound on the positions in a constant.  A run computes the positions of a longer axis."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +37,7 @@ class NodeContext:
 
     builder: makes the graph.
     loc: the node's name, for messages and as the `loc` of the nodes made from it.
-    label: the name of its first output, which becomes the label of its values.
+    label: the name of the node's first output.  It becomes the label of the node's values.
     """
 
     builder: FoldingBuilder
@@ -69,7 +69,7 @@ class NodeContext:
         return x if same_shape(x.type.shape, dims) else x.expand(*dims)
 
     def of_dims(self, dims: Sequence[Dim], dims_shape: tuple[int, ...] | None = None) -> Value:
-        """A tensor of dimensions (default: a list), of type i64: a constant if all are numbers."""
+        """Dimensions as a tensor of type i64, by default a list.  A constant if all are numbers."""
         if dims_shape is None:
             dims_shape = (len(dims),)
         if all(isinstance(d, int) for d in dims):
@@ -160,7 +160,7 @@ class NodeContext:
         return self.builder.partly(value)
 
     def extents(self, value: Value, what: str) -> tuple[Dim, ...]:
-        """The elements of a list of extents (or of one): known, symbolic, or measured."""
+        """Elements of a list of extents, or one extent: known, symbolic, or measured by a run."""
         if self.is_known(value):
             return self.dims(value, what)
         known = self.elements(value, what)
@@ -208,7 +208,7 @@ class NodeContext:
         return tuple(new[i] if d is None else d for i, d in enumerate(known))
 
     def places(self, x: Value) -> Value:
-        """Positions of the elements other than 0, i64 [rank, count]; a run knows the count."""
+        """Positions of elements other than 0, i64 [rank, count].  Only a run knows the count."""
         positions, count = self.add(NonZero(), x)
         (length,) = self.measured(count, bounds=[positions.type.shape[1]])
         return self.add(Leading(length), positions)

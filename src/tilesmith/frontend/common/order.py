@@ -1,7 +1,7 @@
-"""Putting nodes that refer to one another by name in order of definition.
+"""Topological order of nodes that refer to one another by name.
 
-Formats ask for that order; exporters and optimisers sometimes break it, so nodes are put in order
-here, keeping theirs where it is legal, instead of being refused.
+Formats demand that definitions precede uses, but exporters and optimisers sometimes break this
+order.  Such nodes are put in order here instead of being refused.  A legal order stays unchanged.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ N = TypeVar("N")
 
 @dataclass(frozen=True, slots=True)
 class Named(Generic[N]):
-    """A node of the source model by names.
+    """A node of the source model, and the names in it.
 
     node: the node.
-    name: its own name, for messages.
-    defines: names of the values that it defines.
-    uses: names that it or its sub-graphs use.
+    name: the node's own name, for messages.
+    defines: names of the values that the node defines.
+    uses: names that the node or its sub-graphs use.
     """
 
     node: N
@@ -37,9 +37,11 @@ def ordered(
 ) -> list[N]:
     """The nodes, each after the nodes that it needs.
 
-    defined: names of the graph's inputs and stored tensors; outside: names of the graphs around;
-    where: the graph, for messages.  Raises ModelError for a name defined twice, a name that nothing
-    defines, and a cycle.
+    defined: names of the graph's inputs and stored tensors.
+    outside: names of the enclosing graphs.
+    where: the graph's name, for messages.
+
+    Raises ModelError for a name defined twice, a name that nothing defines, and a cycle.
     """
     maker: dict[str, int] = {}
     for number, n in enumerate(nodes):

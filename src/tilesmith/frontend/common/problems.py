@@ -11,14 +11,15 @@ from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedErr
 from .errors import ValuesNeededError
 
 _SHOWN = 4
-"""Places named for each problem."""
+"""Upper bound on the nodes that the message names for each problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
     """A node of the source model, for messages.
 
-    operator: its qualified name in the source format, such as "Relu" or "aten.relu.default".
+    operator: the operator's qualified name in the source format, such as "Relu" or
+        "aten.relu.default".
     version: version of the operator set, in words ("opset 13"); empty if the format has none.
     loc: the node's name.
     """
@@ -32,10 +33,10 @@ class Site:
 class Problem:
     """An unsupported feature.
 
-    site: its node.
+    site: the node that has the feature.
     message: description of the problem.
-    inputs: model inputs whose values would solve it; None if there are none.
-    is_open: whether numbers for open dimensions would solve it.
+    inputs: model inputs whose values would solve the problem; None if there are none.
+    is_open: whether numbers for open dimensions would solve the problem.
     dims: the extents concerned, if they are known.
     """
 

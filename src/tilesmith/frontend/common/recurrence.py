@@ -12,8 +12,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.types import TensorType
 
 Step: TypeAlias = "Callable[[Body, Value, Value, Sequence[Value]], tuple[Sequence[Value], Value]]"
-"""Adds a step to a body, for its number, the sequence's element and the state before: the state
-after it, and its output.
+"""Adds a step to a body, for the step's number, the sequence's element and the state before the
+step. Returns the state after the step, and the step's output.
 """
 
 

@@ -1,6 +1,4 @@
-"""Extents of images that are enlarged by a factor: floor(extent * factor), as the engine of the
-model rounds it.
-"""
+"""Extents of resized images: floor(extent * factor), rounded as the model's engine does."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ from tilesmith.ops.resize import short_fraction
 from tilesmith.support.errors import OpenDimensionError
 
 _CHECKED = 1 << 16
-"""Extents for which a symbolic size is compared with the one that engines compute."""
+"""Below this extent, a symbolic size is compared with the size that engines compute."""
 
 
 def scaled(extent: Dim, factor: float, number_type: type[np.floating], what: str) -> Dim:
-    """floor(extent * factor), a product of `number_type`: in f32, 0.7 * 10 is 7 and not 6.
+    """floor(extent * factor), multiplied in `number_type`: in f32, 0.7 * 10 is 7 and not 6.
 
     Raises OpenDimensionError if the extent is open and rounding decides; `what` names the extent.
     """

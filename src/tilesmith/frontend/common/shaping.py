@@ -1,4 +1,4 @@
-"""Changes of shapes that several formats have."""
+"""Operations on shapes that several formats have."""
 
 from __future__ import annotations
 

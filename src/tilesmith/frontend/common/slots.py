@@ -58,10 +58,10 @@ class Complex:
 
 FAILED, ABSENT = Failed(), Absent()
 Slot: TypeAlias = "Value | TensorList | Absent | Resource | Complex | Failed | None"
-"""None: an optional input that is left out."""
+"""The meaning of a name.  None stands for an optional input that is left out."""
 
 Result: TypeAlias = "Slot | tuple[Slot, ...]"
-"""The result of an import function: the node's output, or all of them if there are several."""
+"""The result of an import function: the node's output, or a tuple of several outputs."""
 
 
 def kind_of(slot: Slot) -> str:
@@ -79,9 +79,9 @@ def kind_of(slot: Slot) -> str:
 class Scope:
     """The names of one body.
 
-    parent: the body around it, whose names are seen too.
+    parent: the enclosing body.  Its names are visible, too.
     prefix: put in front of the names of nodes, for messages.
-    depth: bodies around it.
+    depth: number of enclosing bodies.
     """
 
     parent: Scope | None = None

@@ -23,9 +23,9 @@ class Source:
 
     model: the path, bytes or object.
     content: the bytes, or the mapped file at the path; None for an object.
-    name: its name in messages; empty for an object, whose name a frontend may find.
+    name: the model's name in messages; empty for an object (a frontend may find a name for it).
     folder: folder of the files to which the model may refer; None when the model is not a file.
-    opened: collects the names of such files as they are opened.
+    opened: collects the names of the opened files in `folder`.
     home: the folder that contains the model's own file.  It differs from `folder` if the path is a
         link.
     """
@@ -39,7 +39,9 @@ class Source:
 
     @staticmethod
     def of(model: Any, files: str, opened: set[str] | None = None) -> Source:
-        """`model` opened; `files`: the kinds of files that it may be, for messages.
+        """The opened source of `model`.
+
+        files: the accepted kinds of files, for messages.
 
         Raises ModelError for a path that cannot be read.
         """
@@ -61,12 +63,12 @@ class Source:
 class Frontend:
     """A reader for one kind of source model.
 
-    file: the name of its files in messages ("an ONNX file"); empty if it reads none.
-    kinds: the sources that it accepts, for messages ("a path to an ONNX model").
+    file: the name of the frontend's files in messages ("an ONNX file"); empty if it reads none.
+    kinds: the sources that the frontend accepts, for messages ("a path to an ONNX model").
     recognises: whether a source is of this kind, by its content or the object's type.
     load: makes the graph.  Raises ModelError when the model is damaged or inconsistent;
-        UnsupportedError, which lists every node that cannot be imported; UnequalDims when it must
-        be called again with fewer symbols.
+        UnsupportedError, which lists every node that cannot be imported; UnequalDims when `load`
+        must be called again with fewer symbols.
     nodes: the names and operators of a source's nodes, in order; none if they can't be listed.
     inspect: facts about a file, without importing it; None for a frontend that reads no files.
     """

@@ -1,4 +1,4 @@
-"""Suppression of boxes that overlap better ones, with a number of results that a run knows."""
+"""Suppression of boxes that overlap better boxes.  Only a run knows how many boxes are kept."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def suppressed(
     limits: tuple[Value, Value, Value],
     centred: bool = False,
 ) -> Value:
-    """(batch, class, box) of the boxes that are kept, i64 [count, 3], the best of a class first.
+    """The kept boxes as (batch, class, box), i64 [count, 3].  The best box of a class is first.
 
     boxes: f32 [batch, boxes, 4].
     scores: f32 [batch, classes, boxes].
-    limits: most boxes of a class, i64 [1]; the overlap, and the score, above which a box is
-        dropped, and is a candidate, f32 [1] each.
+    limits: the maximum number of boxes of a class, i64 [1]; the overlap above which a box is
+        dropped, f32 [1]; the score above which a box is a candidate, f32 [1].
     centred: as in `NonMaxSuppression`.
     """
     if boxes.type.rank != 3 or scores.type.rank != 3:

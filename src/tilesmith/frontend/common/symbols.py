@@ -1,8 +1,9 @@
 """The dimensions that stay open when a model is imported: one symbol for each.
 
-If two extents of a model turn out to be equal only for some sizes (`UnequalDims`), the model is
-imported again.  One symbol is then replaced by its value.  If no replacement makes the extents
-equal, symbols get expected sizes that do, and a run checks its own sizes (`FoldingBuilder.add`).
+If two extents that must be equal are equal only for some sizes (`UnequalDims`), the model is
+imported again, and a symbol is replaced by a value that makes the extents equal.  If there is no
+such value, symbols get expected sizes at which the extents are equal.  A run then checks the actual
+sizes (`FoldingBuilder.add`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Narrowing:
     """A dimension that allows fewer sizes than the model declares, since a node requires it.
 
     dimension: its name.
-    places: the axes that have it, and their inputs.
+    places: the axes with this dimension, each as an input's name and the axis.
     now: the new dimension: a number, a range, or a formula of other dimensions.
     demand: the node, and its requirement.
     """
@@ -57,11 +58,11 @@ class Narrowing:
 
 
 class Symbols:
-    """The open dimensions: symbols, until more is known.
+    """The open dimensions of a model.  They are symbols, until nodes restrict them.
 
-    dynamic: the ranges from the caller; the others come from the model, or are 1 to 2^31 - 1.
-    expected: the sizes that the caller expects; by default 1 for an input's first axis, 224 for the
-        last two of four, and 128 for others, or the nearest in the range.
+    dynamic: the ranges that the caller gives.  Others come from the model, or are 1 to 2^31 - 1.
+    expected: the sizes that the caller expects.  Other sizes are 1 for an input's first axis, 224
+        for the last two of four axes, and 128 for the rest, or the nearest size in the range.
     """
 
     @checked(ModelError)
@@ -95,7 +96,7 @@ class Symbols:
         """Raises ModelError if the caller's ranges for the input `name` are neither by axis nor a
         shape.
 
-        dims: as the model declares them, names where they are open; None if the rank is open.
+        dims: the declared dimensions, with names for the open ones; None if the rank is open.
         """
         if name in self._ranges and not isinstance(self._ranges[name], Mapping):
             raise ModelError(
@@ -142,7 +143,7 @@ class Symbols:
 
     def restrict(self, error: UnequalDims) -> None:
         """Replace a symbol so that two extents are equal, or give symbols expected sizes at which
-        they are. Raises OpenDimensionError if neither is possible.
+        the extents are equal.  Raises OpenDimensionError if neither is possible.
         """
         replaced = replacement(error.first, error.second)
         if replaced is None:
@@ -164,7 +165,7 @@ class Symbols:
 
 
 def _narrower(before: Dim, now: Dim) -> str | None:
-    """The restricted form of a dimension; None if it still has all its sizes."""
+    """The restricted form of a dimension; None if all sizes are still allowed."""
     if same_dim(before, now):
         return None
     if not (isinstance(now, Var) and isinstance(before, Var)):
@@ -173,7 +174,7 @@ def _narrower(before: Dim, now: Dim) -> str | None:
         return f"that of {now.name!r}"
     old, new = before.sizes, now.sizes
     if old is None or new is None or (old.low, old.high) == (new.low, new.high):
-        return None  # the node expects another size
+        return None  # only the expected size changed
     return f"from {new.low} to {new.high}"
 
 

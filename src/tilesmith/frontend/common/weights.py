@@ -25,8 +25,8 @@ class NewWeights:
     _types: dict[str, TensorType] = field(default_factory=dict)
 
     def array(self, name: str, type: TensorType) -> np.ndarray | None:
-        """The new contents of a weight of the model; None if it keeps its own.  `check` reports
-        contents that do not fit.
+        """The new contents of a weight of the model; None if the weight keeps its contents.
+        `check` later reports contents that do not fit.
         """
         self._types[name] = type
         array = self.arrays.get(name)
@@ -34,7 +34,7 @@ class NewWeights:
         return array if fits else None
 
     def data(self, name: str, type: TensorType, data: Data) -> Data:
-        """The contents of a weight of the model: new ones, or its own, `data`."""
+        """The new contents of a weight of the model, or else the weight's own contents `data`."""
         array = self.array(name, type)
         return data if array is None else Data.of(np.ascontiguousarray(array).reshape(array.shape))
 

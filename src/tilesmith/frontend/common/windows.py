@@ -39,14 +39,14 @@ class Geometry:
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
     def same_pads(self, more_after: bool = True) -> tuple[Dim, ...]:
-        """Pads for which the result's extent is the input's divided by the stride, rounded up.
+        """SAME padding: the result's extent is the input's divided by the stride, rounded up.
 
-        more_after: whether the larger half of an odd number stands after the axis.
+        more_after: whether the larger half of an odd number of pads is after the axis.
         """
         small: list[Dim] = []
         large: list[Dim] = []
         for e, s, r in zip(self.extents, self.strides, self.reach, strict=True):
-            # the start of a window after all others
+            # the start of the window that would follow the last one
             last = as_expr(extents.total((e, s - 1))) // s * s
             total = extents.larger(extents.total((as_dim(last - e), r - s)), 0)
             half = as_dim(as_expr(total) // 2)

@@ -1,8 +1,8 @@
 """The PyTorch frontend: exported programs of `torch.export`.
 
-Importing this package does not import `torch`: a caller that passes a PyTorch object has imported
-it.  The reader is imported for the first such object, because it imports the importers of PyTorch's
-operators.
+Importing this package does not import `torch`: a caller that passes a PyTorch object has already
+imported `torch`.  The first such object imports the reader, because the reader imports the import
+functions of all ATen operators.
 """
 
 from __future__ import annotations

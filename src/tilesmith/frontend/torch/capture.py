@@ -32,10 +32,10 @@ WHOLE = (
     "index_copy.default", "index_fill.int_Scalar", "index_fill.int_Tensor", "lstm.input",
     "gru.input", "rnn_tanh.input", "rnn_relu.input",
 )  # fmt: skip
-"""Overloads that PyTorch could expand, but of which we have an operator with fewer steps."""
+"""Overloads that PyTorch could decompose, but that our operators compute in fewer steps."""
 
 TRACING = threading.RLock()
-"""Held while PyTorch traces a program: its tracers keep their state in the process."""
+"""A lock held while PyTorch traces a program, since its tracers keep global state."""
 wait_in_forks(0, TRACING.acquire, TRACING.release)
 
 
@@ -103,9 +103,9 @@ def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes:
 
 
 def _decomposed(program: Any) -> Any:
-    """The program without operators that modify tensors, as `run_decompositions` leaves it.
+    """The program without operators that modify tensors, as `run_decompositions` makes it.
 
-    Raises ModelError where PyTorch can't make one.
+    Raises ModelError where PyTorch can't make such a program.
     """
     if program.dialect != "TRAINING" and not any(map(_is_whole_composite, program.graph.nodes)):
         return program
@@ -113,7 +113,7 @@ def _decomposed(program: Any) -> Any:
     _check_windows(program.graph)
     try:
         return with_state(program).run_decompositions(decompositions())
-    # PyTorch's own checks raise these, for example for loops that write to outer tensors
+    # PyTorch's own checks may raise anything, for example for loops that write to outer tensors
     except Exception as e:
         raise ModelError(
             f"PyTorch can't express the program by operators that write to no tensor: {e}"
@@ -121,8 +121,8 @@ def _decomposed(program: Any) -> Any:
 
 
 def _is_whole_composite(node: Any) -> bool:
-    """Whether a node calls an operator that PyTorch composes of others and that has no import
-    function. `run_decompositions({})` does not decompose it.
+    """Whether a node calls a composite operator of PyTorch that has no import function.
+    `run_decompositions({})` does not decompose such an operator.
     """
     overload = node.target
     if not isinstance(overload, sys.modules["torch"]._ops.OpOverload):
@@ -131,9 +131,7 @@ def _is_whole_composite(node: Any) -> bool:
 
 
 def decompositions() -> Any:
-    """PyTorch's table of decompositions to core ATen, without operators that are not to be
-    decomposed.
-    """
+    """PyTorch's table of decompositions to core ATen, without the operators in `WHOLE`."""
     torch = sys.modules["torch"]
 
     table = torch.export.default_decompositions()
@@ -144,7 +142,9 @@ def decompositions() -> Any:
 
 
 def _check_windows(graph: Any) -> None:
-    """Raises UnsupportedError for writes through windows: PyTorch puts 0 outside of windows."""
+    """Raises UnsupportedError for writes to the windows of `unfold`.  PyTorch's decomposition of
+    such a write puts 0 outside of the windows.
+    """
     for windows in graph.nodes:
         if str(windows.target) != "aten.unfold.default":
             continue
@@ -184,10 +184,10 @@ def arguments(
 
 
 def _dynamic_shapes(what: str, bound: Mapping[str, Any], dynamic: Any) -> Any:
-    """`dynamic` in the form of `torch.export`: for each argument its axes.
+    """`dynamic` in the form of `torch.export`: the axes of each argument.
 
-    what: names the function in messages.
-    bound: its arguments by name.
+    what: the function's name in messages.
+    bound: the function's arguments by name.
     """
     torch = sys.modules["torch"]
     pytree = torch.utils._pytree
@@ -219,7 +219,7 @@ def _dynamic_shapes(what: str, bound: Mapping[str, Any], dynamic: Any) -> Any:
 
 
 def _axes(value: Any, given: Any, name: str, dims: dict[str, Any]) -> Any:
-    """The axes of an argument, nested as the argument is."""
+    """The open axes of an argument, nested like the argument."""
     torch = sys.modules["torch"]
 
     if isinstance(value, torch.Tensor):
@@ -247,7 +247,7 @@ def _axes(value: Any, given: Any, name: str, dims: dict[str, Any]) -> Any:
 
 
 def _dim(given: Any, name: str, dims: dict[str, Any]) -> Any:
-    """An axis as a `Dim`, from a `Dim`, a name, a largest size, or a smallest and a largest
+    """An axis as a `Dim`, from a `Dim`, a name, the largest size, or the smallest and largest
     size.
     """
     torch = sys.modules["torch"]

@@ -1,12 +1,11 @@
-"""Expansion of calls of operators without an import function into the calls that PyTorch composes
-them of.
+"""Expansion of calls without an import function into the calls of PyTorch's decomposition.
 
-`torch.export` decomposes whole modules (`capture.py`).  A file saved before decomposition can't be
-treated so, since loading it with PyTorch would run pickled code.  Here PyTorch gets one call at a
-time, on tensors without contents.  It sees the operator, its arguments and the types of tensors:
-nothing that could run code of the file.
+`torch.export` decomposes whole modules (`capture.py`).  That is impossible for a file saved before
+decomposition, since PyTorch would run pickled code to load it.  Here PyTorch gets one call at a
+time, on tensors without contents.  PyTorch sees the operator, the arguments and the types of
+tensors: nothing that could run code of the file.
 
-Only operators that PyTorch composes of others are called, since others may do anything: read files,
+Only composite operators are called, since PyTorch's other operators may do anything: read files,
 draw numbers.
 """
 
@@ -36,15 +35,15 @@ Size = int | str
 """A number, or an expression as SymPy's `srepr` writes it."""
 
 _MOST_CALLS = 2_000
-"""Most calls that one call may become."""
+"""Upper bound on the calls that one call may become."""
 
 _LARGEST_NUMBER = 1 << 24
-"""Largest integer among the arguments: it may be the number of tensors in a list."""
+"""Upper bound on integer arguments, since one may be the number of tensors in a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """The meaning of a program's name during tracing.
+    """The tensor or number that a name of the program stands for during tracing.
 
     sizes: sizes of a tensor; None for a number.
     strides: strides of a tensor.
@@ -59,15 +58,15 @@ class Traced:
 
 
 class _RefusedError(Exception):
-    """A call that can't be expanded; it stays unchanged."""
+    """A call that can't be expanded.  It stays unchanged."""
 
 
 class Expansion:
     """Expands calls of one program.
 
-    ranges: ranges of its symbols, by name.
+    ranges: ranges of the program's symbols, by name.
     hints: values of symbols in the example, by name.
-    guards: collects conditions on the symbols, by these names, under which the calls are valid.
+    guards: collects the conditions on symbols under which the new calls are valid.
 
     Raises ImportError where PyTorch is missing.
     """
@@ -86,10 +85,9 @@ class Expansion:
         self._known: dict[Any, tuple[list[Call], Any]] = {}
 
     def of(self, call: Call, traced: Mapping[str, Traced]) -> list[Call]:
-        """The calls of which PyTorch composes a call; only the call itself if PyTorch does not
-        compose it.
+        """The calls to which PyTorch decomposes `call`; `call` itself if PyTorch does not do so.
 
-        traced: the meanings of the names among its arguments.
+        traced: the meanings of the names in the call's arguments.
         """
         target = written_by(call) or call.target
         operator = self._operator(target)
@@ -99,13 +97,13 @@ class Expansion:
         try:
             meanings = [traced[name] for name in names]
             calls, results = self._expanded(operator, call, names, meanings)
-        except Exception as e:  # tracing may raise anything; the call is then refused as it is
+        except Exception as e:  # tracing may raise anything; the importer then refuses the call
             _log.info("PyTorch can't take %s apart: %s: %s", target, type(e).__name__, e)
             return [call]
         renaming = {f"{i}": name for i, name in enumerate(names)}
         calls = [_renamed(c, renaming, call) for c in calls]
         results = [_argument(r, renaming, call.name) for r in results]
-        if target != call.target:  # the result is the tensor that the operator wrote to
+        if target != call.target:  # the operator wrote to a tensor: write the result to it
             put = Call("aten.copy_.default", [call.args[0], results[0]], {}, call.name, call.where)
             return [*calls, put]
         wanted = (call.results,) if isinstance(call.results, str) else call.results
@@ -119,7 +117,7 @@ class Expansion:
         return [*calls, *ends]
 
     def _operator(self, target: str) -> Any:
-        """The operator with this name if PyTorch composes it of others; else None."""
+        """The operator `target` if PyTorch composes it of other operators; else None."""
         parts = target.split(".")
         if len(parts) != 3 or not all(p.isidentifier() for p in parts):
             return None
@@ -137,7 +135,7 @@ class Expansion:
     def _expanded(
         self, operator: Any, call: Call, names: Sequence[str], given: Sequence[Traced]
     ) -> tuple[list[Call], list[Any]]:
-        """The calls into which `operator` expands, with inputs named by number, and results."""
+        """The calls into which `operator` expands, and results.  Inputs have numbers as names."""
         numbers = {name: i for i, name in enumerate(names)}
         args = [_argument_key(a, numbers) for a in call.args]
         kwargs = {name: _argument_key(a, numbers) for name, a in call.kwargs.items()}
@@ -163,7 +161,7 @@ class Expansion:
 
         actual, guards = self._actual, len(self._env.guards)
         with TRACING, self._mode, torch.no_grad(), python(), _limit():
-            # No call of the trace defines these symbols.
+            # These symbols belong to the inputs: no call of the trace defines them.
             with self._env.ignore_fresh_unbacked_symbols():
                 inputs = [self._input(t) for t in given]
             module, signature = aot.aot_export_module(
@@ -189,7 +187,7 @@ class Expansion:
         return [*calls, *puts], results[len(written) :]
 
     def _actual(self, given: Any, tensors: Sequence[Any]) -> Any:
-        """An argument with types of PyTorch."""
+        """An argument in PyTorch's types."""
         if isinstance(given, Ref):
             return tensors[int(given.name)]
         if isinstance(given, (list, tuple)):
@@ -211,7 +209,7 @@ class Expansion:
         return self._torch.empty_strided(sizes, strides, dtype=dtype)
 
     def _text(self, guard: Any) -> str:
-        """A condition as Python writes it."""
+        """A guard as a condition in Python's notation."""
         sympy = import_module("sympy")
         names = {size.node.expr: sympy.Symbol(name) for name, size in self._symbols.items()}
         if not guard.free_symbols <= names.keys():
@@ -315,8 +313,8 @@ def _is_composed(operator: Any) -> bool:
 
 
 def _limit() -> Any:
-    """A context that ends a trace that becomes too long, since numbers in a file may ask for
-    billions of calls.
+    """A context that ends a trace with too many calls.  Numbers in a file may ask for billions of
+    calls.
     """
     mode = import_module("torch.utils._python_dispatch").TorchDispatchMode
     count = 0
@@ -344,7 +342,7 @@ def _constants(module: Any) -> Iterator[Call]:
 
 
 def _argument_key(given: Any, numbers: Mapping[str, int]) -> Any:
-    """An argument in which names are replaced by the numbers of inputs."""
+    """An argument in which the inputs' numbers replace their names."""
     if isinstance(given, Ref):
         return Ref(str(numbers[given.name]))
     if isinstance(given, (list, tuple)):

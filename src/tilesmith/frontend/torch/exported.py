@@ -1,4 +1,4 @@
-"""Objects of `torch.export` as exported programs of ours."""
+"""Conversion of objects of `torch.export` to `Exported`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def nodes(source: Source) -> list[tuple[str, str]]:
 
 
 def exported(program: Any) -> Exported:
-    """A `torch.export.ExportedProgram` without operators that modify tensors.
+    """The `Exported` of a `torch.export.ExportedProgram` without operators that modify tensors.
 
     Raises UnsupportedError for arguments and results of other kinds than tensors, numbers and
     constants.
@@ -103,7 +103,7 @@ def _kind(arg: Any) -> Kind:
 
 
 def _range(found: Any) -> Range:
-    # Values that are no sizes may go down to minus infinity.
+    # The range of a value that is no size may begin at minus infinity.
     low = int(found.lower) if found.lower > 0 else 0
     return Range(low, None if found.upper > LARGEST else int(found.upper))
 
@@ -112,7 +112,7 @@ def _range(found: Any) -> Range:
 class Pytrees:
     """The structure of a module's arguments and results, as pytrees of PyTorch.
 
-    arguments: the specification of a tuple of positional arguments and a dict of others.
+    arguments: the specification of the pair (positional arguments, dict of keyword arguments).
     results: the specification of the module's results.
     argument_names: names of all arguments, the positional ones first; empty if not known.
     """

@@ -1,4 +1,4 @@
-"""FX graphs, of `torch.export` and of compiler backends, as calls of ATen operators."""
+"""Conversion of FX graphs, of `torch.export` and of compiler backends, to calls of operators."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def calls(graph: Any) -> Iterator[Call]:
 
 
 def outputs(graph: Any) -> Any:
-    """The results of the graph, like the arguments of a call."""
+    """The results of the graph, in the form of arguments of a `Call`."""
     return argument(next(n for n in reversed(graph.nodes) if n.op == "output").args[0])
 
 
 def attributes(module: Any) -> Mapping[str, Any]:
-    """The tensors of a `torch.fx.GraphModule` that its graph reads by name, by the nodes' names."""
+    """The tensors that a `torch.fx.GraphModule` reads as attributes, by the node's name."""
     held_by_name = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
@@ -63,7 +63,7 @@ def target_name(target: Any) -> str:
 
 
 def argument(given: Any) -> Any:
-    """An argument of a node without PyTorch's types."""
+    """An argument of a node, with our types in place of PyTorch's."""
     torch = sys.modules["torch"]
     if isinstance(given, torch.fx.Node):
         held = _block(given)
@@ -80,7 +80,7 @@ def argument(given: Any) -> Any:
 
 
 def _memory(node: Any) -> Memory | None:
-    """The traced layout of a tensor; None if unknown, or for open sizes in row-major order."""
+    """The traced layout of a tensor.  None if it is unknown, or row-major with open sizes."""
     held = node.meta.get("val")
     if held is None:
         return None
@@ -92,7 +92,7 @@ def _memory(node: Any) -> Memory | None:
 
 
 def _block(node: Any) -> Block | None:
-    """The graph that a node reads by name; None for another node."""
+    """The graph that a `get_attr` node reads; None for other nodes."""
     if node.op != "get_attr":
         return None
     held = operator.attrgetter(node.target)(node.graph.owning_module)
@@ -103,7 +103,7 @@ def _block(node: Any) -> Block | None:
 
 
 def _several(node: Any) -> int | None:
-    """The number of results of a node whose result is a list."""
+    """The number of results of a node whose result is a list; else None."""
     value = node.meta.get("val")
     return len(value) if isinstance(value, (list, tuple)) else None
 

@@ -1,9 +1,9 @@
-"""Loops of TorchScript whose number of iterations only a run knows, as PyTorch's `while_loop`.
+"""Conversion of TorchScript's loops to PyTorch's `while_loop` if only a run knows the trip count.
 
-PyTorch's converter repeats the body of a `prim::Loop` a constant number of times, and refuses other
-loops.  Here other loops become a call of `_repeated`, which is traced like other functions. `to`
-likewise becomes a call of a function, since PyTorch's converter always makes it a copy. `detach`
-stays a view.
+PyTorch's converter unrolls a `prim::Loop` with a constant trip count, and refuses other loops.
+Here other loops become a call of `_repeated`, which is traced like other functions.  `to` also
+becomes a call of a function, since PyTorch's converter makes every `to` a copy.  `detach` stays a
+view.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _DETACH, _ALIAS = "aten::detach", "aten::alias"
 
 @contextmanager
 def loops_converted() -> Iterator[None]:
-    """A context in which PyTorch's converter converts all loops.  The converter creates the
-    converter of a block by its name in the module, so the name refers to our class inside the
-    context.
+    """A context in which PyTorch's converter converts all loops.  To convert a block, the converter
+    looks up its own class by name in its module.  Inside the context, that name refers to our
+    class.
     """
     module: Any = import_module("torch._export.converter")
     with _LOCK:
@@ -46,8 +46,9 @@ def loops_converted() -> Iterator[None]:
 def _detached_kept(model: Any) -> Iterator[None]:
     """A context in which `detach` in a TorchScript module gives an alias.
 
-    PyTorch's freezing takes `x.detach()` for `x`, whose shape `unsqueeze_` of the result would then
-    change.  A module with aliases of its own, which no public function of PyTorch makes, is left.
+    PyTorch's freezing replaces `x.detach()` by `x`.  An `unsqueeze_` of the result would then
+    change the shape of `x`.  A module that already has aliases is left unchanged, since no public
+    function of PyTorch makes one.
     """
     parts = model.modules() if hasattr(model, "modules") else (model,)
     graphs = [p.graph for p in parts if _has_graph(p)]
@@ -58,7 +59,7 @@ def _detached_kept(model: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        _replace(graphs, _ALIAS, _DETACH)  # replace also the calls that PyTorch has inlined since
+        _replace(graphs, _ALIAS, _DETACH)  # includes the calls that PyTorch has inlined since
 
 
 def _has_graph(part: Any) -> bool:
@@ -86,7 +87,7 @@ def _converter(plain: Any) -> Any:
     module: Any = import_module("torch._export.converter")
 
     class Converter(plain):
-        """PyTorch's converter of a graph or a block, and its loops."""
+        """PyTorch's converter of a graph or a block, extended to all loops."""
 
         def convert_prim_Loop(self, node: Any) -> None:
             try:
@@ -97,8 +98,8 @@ def _converter(plain: Any) -> Any:
                 super().convert_prim_Loop(node)
 
         def convert_aten_to(self, node: Any) -> None:
-            """Convert `to`.  PyTorch's converter copies a tensor that is written to later, although
-            `to` returns the same tensor if it already has the type.
+            """Convert `to`, which returns the tensor itself if it has the type.  PyTorch's own
+            conversion copies even this tensor if it is written to later.
             """
             target = module.get_op_overload(node)
             args, _ = self.get_args_kwargs(node, target._schema)
@@ -145,7 +146,7 @@ _ON_NUMBERS = {
     "ge": operator.ge, "eq": operator.eq, "ne": operator.ne, "__and__": operator.and_,
     "__or__": operator.or_,
 }  # fmt: skip
-"""ATen's operators on numbers, as functions of Python.  Only these take numbers that are open."""
+"""Python's functions for ATen's operators on numbers.  ATen's refuse symbolic numbers."""
 
 
 def _open_numbers(module: Any) -> None:
@@ -211,12 +212,12 @@ def _kind(torch: Any, x: Any) -> Any:
 
 
 def _tensor(torch: Any, x: Any, kind: Any) -> Any:
-    """A tensor with separate memory."""
+    """A tensor or a number as a tensor in new memory."""
     if isinstance(x, torch.Tensor):
         return x.clone() if kind is None else x.to(kind, copy=True).reshape(())
     return torch.scalar_tensor(x, dtype=kind)
 
 
 def _number(x: Any, kind: Any) -> Any:
-    """A carried tensor as the number of Python that it stands for."""
+    """The Python number that a carried tensor stands for; the tensor itself if `kind` is None."""
     return x if kind is None else x.item()

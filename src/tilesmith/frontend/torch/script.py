@@ -1,5 +1,5 @@
-"""TorchScript, which PyTorch no longer develops.  PyTorch's converter turns its modules into
-programs of `torch.export`.
+"""Import of TorchScript.  PyTorch's converter turns its modules into programs of `torch.export`.
+PyTorch no longer develops TorchScript.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def loaded(model: Any) -> Any:
 
 
 def as_module(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """A traced or scripted module as one that can be exported, and its positional arguments.
+    """A module that can be exported for a traced or scripted module, and the positional arguments.
 
-    Raises UsageError for arguments that it does not take, UnsupportedError for operators that the
-    converter lacks.
+    Raises UsageError for arguments that the module does not take, UnsupportedError for operators
+    that the converter lacks.
     """
     torch = import_module("torch")
     converter = import_module("torch._export.converter")

@@ -16,9 +16,9 @@ from tilesmith.support.errors import UnsupportedError
 
 
 class SymbolicSizes:
-    """The sizes of one trace in our symbols.  Each symbol that is an axis of an input becomes one
-    of our symbols, and other sizes are expressions of them.  A size that can't be expressed becomes
-    a new symbol.
+    """The sizes of one trace in our symbols.  A symbol of the trace that is an axis of an input
+    becomes one of our symbols.  Other sizes are expressions of our symbols.  An axis whose size
+    can't be expressed becomes a new symbol.
     """
 
     def __init__(self, symbols: Symbols) -> None:
@@ -38,7 +38,7 @@ class SymbolicSizes:
                 self._symbols.declare(str(key), low, high, hint)
 
     def dim(self, size: Any) -> Dim | None:
-        """A size; None if no axis of an input determines it."""
+        """The extent for a size of the trace; None if no axis of an input determines it."""
         if isinstance(size, int):
             return size
         return self._dim(size.node.expr)
@@ -85,7 +85,7 @@ def _range(size: Any) -> tuple[int, int]:
 
 
 def numbers(sizes: Any) -> tuple[int, ...]:
-    """Sizes or strides at tracing.  Raises UnsupportedError for data-dependent ones."""
+    """Sizes or strides as numbers of the trace.  Raises UnsupportedError if one depends on data."""
     numbers = []
     for s in sizes:
         if not isinstance(s, int) and not s.node.has_hint():

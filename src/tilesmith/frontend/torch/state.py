@@ -1,12 +1,12 @@
-"""Tensors that a program writes although no module registers them, such as the tensors of a cache
-that is a Python object.
+"""Support for tensors that a program writes although no module registers them, such as the tensors
+of a cache that is a Python object.
 
-`torch.export` lifts such a tensor as a constant, also where it is a buffer as well.  A constant
-that is written has no place in the signature of a program without operators that modify tensors,
-and `run_decompositions` fails where two inputs share memory that is written.
+`torch.export` lifts such a tensor as a constant, even if the tensor is also a buffer.  After
+`run_decompositions`, the signature has no place for a written constant.  And `run_decompositions`
+fails if two inputs share memory that is written.
 
-It also turns `x.copy_(y)` into `y` where the numbers of elements are equal, even if the shapes
-differ.
+`run_decompositions` also turns `x.copy_(y)` into `y` where the numbers of elements are equal, even
+if the shapes differ.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tilesmith.frontend.aten.tensors import memory_of
 
 
 def with_state(program: Any) -> Any:
-    """An `ExportedProgram` whose constants are buffers, each tensor once, and whose tensors are
-    copied only into tensors of the same shape.  The program itself if it has this form or writes no
-    tensors.
+    """An `ExportedProgram` in which constants are buffers, each tensor occurs once, and tensors are
+    copied only into tensors of the same shape.  Returns `program` itself if it has this form or
+    writes no tensors.
     """
     specs = program.graph_signature.input_specs
     has_constants = any(s.kind.name == "CONSTANT_TENSOR" for s in specs)

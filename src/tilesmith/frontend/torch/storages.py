@@ -1,8 +1,8 @@
 """A check that a TorchScript file contains as many elements as its tensors declare.
 
 `torch.jit.load` trusts the counts of elements in `data.pkl` and `constants.pkl`.  If a file is
-shorter, it reads beyond the end, which gives arbitrary memory or a crash.  The pickles are read
-here without calling any of their classes.
+shorter, `torch.jit.load` reads beyond the end: it returns arbitrary memory or crashes.  Here the
+pickles are read without a call of the classes in them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tilesmith.support.errors import ModelError
 _BYTES = {"Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2,
           "Char": 1, "Byte": 1, "Bool": 1, "ComplexFloat": 8, "ComplexDouble": 16,
           "ComplexHalf": 4, "QInt8": 1, "QUInt8": 1, "QInt32": 4}  # fmt: skip
-"""Bytes of an element, by the name of its storage's class without `Storage`."""
+"""Bytes per element, by the name of the storage's class without `Storage`."""
 _PARTS = ("data", "constants")
 
 
 class _Nothing:
-    """The replacement of every class in a pickle: takes any arguments, does nothing."""
+    """Replaces every class in a pickle.  Accepts any arguments and does nothing."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
     def __call__(self, *_: object, **__: object) -> _Nothing:
@@ -37,9 +37,9 @@ class _Nothing:
 
 
 class _Storages(pickle.Unpickler):
-    """Reads a pickle for the storages that it names.
+    """Reads a pickle and collects the storages in it.
 
-    named: key, bytes of an element and elements of each.
+    named: the key, the bytes per element and the number of elements of each storage.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -64,7 +64,8 @@ def check_storages(model: str | bytes, name: str) -> None:
 
     PyTorch itself reports other damage of the file.
 
-    model: a path or the content; name: its name in messages.
+    model: a path or the content.
+    name: the model's name in messages.
     """
     try:
         source = model if isinstance(model, str) else io.BytesIO(model)
@@ -81,16 +82,14 @@ def check_storages(model: str | bytes, name: str) -> None:
 
 
 def _shorter(z: zipfile.ZipFile) -> Iterator[tuple[str, int, int]]:
-    """Files with fewer bytes than tensors need, each as its name, the bytes needed and the bytes
-    present.
-    """
+    """The files that have fewer bytes than tensors need: name, bytes needed, bytes present."""
     sizes = {i.filename: i.file_size for i in z.infolist()}
     top = next(iter(sizes), "").partition("/")[0]
     for part in _PARTS:
         if f"{top}/{part}.pkl" not in sizes:
             continue
         reader = _Storages(io.BytesIO(z.read(f"{top}/{part}.pkl")))
-        # A damaged pickle may raise anything; PyTorch reads the file as well.
+        # A damaged pickle may raise anything.  PyTorch reads the file later and reports the damage.
         with suppress(Exception):
             reader.load()
         for key, size, count in reader.named:

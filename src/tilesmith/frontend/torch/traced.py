@@ -1,11 +1,10 @@
 """Conversion of a compiler backend's FX graph to a Graph.
 
-Such a graph calls operators of ATen that modify nothing.  Its inputs are tensors and sizes; so are
-its results.  Each node's `meta["val"]` is the traced value: a fake tensor, a number, or a tuple of
-these.
+Such a graph calls operators of ATen that modify nothing.  Inputs and results are tensors and sizes.
+Each node's `meta["val"]` is the traced value: a fake tensor, a number, or a tuple of these.
 
 A call without an import function does not end the walk.  Its result becomes an input of the graph,
-so that one walk finds all such calls.  The caller decides how to compute them.
+so that one walk finds all such calls.  The caller decides how to compute their results.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 RANDOM = "it draws random numbers by PyTorch's generator"
-"""The problem of operators that are never imported: seeds have their meaning in eager mode only."""
+"""The reason for refusing all random operators: seeds have their meaning only in eager mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """An FX graph that was read.
+    """The result of reading an FX graph.
 
-    graph: the graph; its inputs are `inputs`, its outputs are the requested ones.
-    inputs: names of the nodes that are its inputs, in order.
-    orders: by the name of an input or output, the order of its axes in memory, where that is not
-        row-major.  The graph has the axes in this order.
-    problems: by node name, the reason why it can't be imported.
+    graph: the graph.  Its inputs are `inputs`, its outputs are the requested ones.
+    inputs: names of the nodes that are the graph's inputs, in order.
+    orders: the order of axes in memory of each input or output that is not row-major, by name.
+        Such an input or output of `graph` has its axes in this order.
+    problems: the reason why a node can't be imported, by the node's name.
     """
 
     graph: Graph
@@ -57,7 +56,7 @@ class Read:
 def read(module: Any, constants: Mapping[str, Any], outputs: Sequence[Any]) -> Read:
     """The Graph of a `torch.fx.GraphModule`.
 
-    constants: tensors for some of its inputs, by the name of the placeholder.
+    constants: tensors for some of the module's inputs, by the name of the placeholder.
     outputs: the nodes whose tensors are the graph's outputs.
 
     Raises UnsupportedError where sizes can't stay open.
@@ -71,7 +70,7 @@ def read(module: Any, constants: Mapping[str, Any], outputs: Sequence[Any]) -> R
 
 
 class _Importer(AtenImporter):
-    """An importer that also keeps errors in calls: PyTorch has accepted them."""
+    """An importer that records an invalid call as unsupported, since PyTorch accepted the call."""
 
     def attempt(
         self, site: Site, make: Callable[[], Sequence[Slot] | None]
@@ -118,8 +117,8 @@ class _Reader:
         return Read(graph, tuple(self.inputs), self.orders, self.problems)
 
     def _used(self, graph: Graph) -> Graph:
-        """`graph` without the Python numbers that nothing reads, since some, such as the sizes of
-        nested tensors, have no value in a run.
+        """`graph` without inputs that are Python numbers and that nothing reads.  Some of these,
+        such as the sizes of nested tensors, have no value in a run.
         """
         kept = [v in graph.consumers or v in graph.outputs or n not in self.numbers
                 for v, n in zip(graph.inputs, self.inputs, strict=True)]  # fmt: skip
@@ -185,12 +184,12 @@ class _Reader:
     def _arranged(self, node: AtenNode, of: Any, value: Any) -> Value:
         """An output with the type and order of axes that PyTorch would produce."""
         if value is None or value is FAILED:
-            return node.const(0)  # `problems` is not empty, so the graph is never used
+            return node.const(0)  # there are `problems`, so the graph is never used
         held = of.meta["val"]
         if is_symbolic(held):
             return node.tensor(value)
-        # Readers expect PyTorch's traced type, even if its kernel returns another one, as for
-        # statistics of batch norms under autocast.
+        # Users of the output expect the type in PyTorch's trace.  PyTorch's kernel may return
+        # another one, as for statistics of batch norms under autocast.
         value = node.cast(node.tensor(value), element_type(held.dtype))
         order = memory_order(held)
         if order is None or order == tuple(range(len(order))):
@@ -224,7 +223,7 @@ def foreign(held: Any) -> str:
 
 
 def _refusal(node: Any) -> str | None:
-    """The reason for leaving a call to PyTorch although its operator may be known."""
+    """The reason for leaving a call to PyTorch even if its operator is known, or None."""
     target = fx.target_name(node.target)
     tags = getattr(node.target, "tags", ())
     is_random = sys.modules["torch"].Tag.nondeterministic_seeded in tags
@@ -241,7 +240,7 @@ _RANDOM_IF_TOLD = (
     "aten._scaled_dot_product_flash_attention_for_cpu.default",
     "aten.rrelu_with_noise_functional.default",
 )
-"""Operators that draw random numbers only if an argument says so; then their importer refuses."""
+"""Operators that draw random numbers only for some arguments.  Their importers refuse these."""
 
 _MEASURING = ("aten._local_scalar_dense.default", "aten.item.default", "aten.nonzero.default")
-"""Operators that make numbers of tensors, or data-dependent shapes, for PyTorch's guards."""
+"""Operators that turn tensors into numbers or into data-dependent shapes, for PyTorch's guards."""
