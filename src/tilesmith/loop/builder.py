@@ -9,10 +9,10 @@
             y[i, j] = total.value
     func = b.finish()
 
-It serves computations that no tensor expression describes (sorting, scattering): operators
-(`ops.Op.loops`) and parts of a tensor expression (`te.extern`).  They mark loops with independent
-iterations.  The compiler decides whether those run on threads, in vector lanes or in sequence, and
-chooses the memory of the tensors.
+The builder serves computations that no tensor expression describes (sorting, scattering): operators
+(`ops.Op.loops`) and parts of a tensor expression (`te.extern`).  Their authors mark loops with
+independent iterations.  The compiler decides whether such a loop runs on threads, in vector lanes
+or in sequence, and it chooses the memory of the tensors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Array:
 
 
 class Variable:
-    """A number that statements may change."""
+    """A mutable number; `value` reads and writes it."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -66,7 +66,7 @@ class Variable:
 
 @checked_methods(ExpressionError)
 class LoopBuilder:
-    """Makes one `Func`; its parameters are inputs and outputs in the order of declaration."""
+    """Makes one `Func`, whose parameters are the inputs and outputs in the order of declaration."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -100,14 +100,14 @@ class LoopBuilder:
         self.append(nodes.For(var, as_expr(start), as_expr(extent), kind, self._close()))
 
     def independent(self, extent: ExprLike, name: str = "i") -> AbstractContextManager[Var]:
-        """A loop whose iterations may run in any order, also at the same time."""
+        """A loop whose iterations may run in any order, and in parallel."""
         return self.loop(extent, name, kind="parallel")
 
     @contextmanager
     def nest(
         self, shape: Sequence[ExprLike], name: str = "i", kind: ForKind = "serial"
     ) -> Iterator[tuple[Var, ...]]:
-        """Nested loops, one for each extent; without extents the statements run once."""
+        """Nested loops, one for each extent.  Without extents the statements run once."""
         with ExitStack() as loops:
             yield tuple(
                 loops.enter_context(self.loop(n, f"{name}{k}", kind=kind))
@@ -147,8 +147,8 @@ class LoopBuilder:
         self.append(nodes.Assert(as_expr(cond), message))
 
     def let(self, name: str, value: Expr) -> Var:
-        """The current value of an expression, bound to a name until the end of the block."""
-        known = as_expr(value)  # a `te` axis gives its variable
+        """Evaluate an expression here and bind the result to a name until the end of the block."""
+        known = as_expr(value)  # a `te` axis becomes its variable
         var = Var(name, known.dtype)
         self._blocks[-1].append(lambda rest: nodes.LetStmt(var, known, rest))
         return var
@@ -156,13 +156,15 @@ class LoopBuilder:
     def scratch(
         self, name: str, dtype: DType, shape: Sequence[Dim], scope: Scope = "heap"
     ) -> Array:
-        """Uninitialised memory until the block ends; one per iteration of an independent loop."""
+        """Uninitialised memory until the end of the block.  Each iteration of an independent loop
+        has its own.
+        """
         buffer = Buffer(name, to_dtype(dtype), tuple(shape), scope)
         self._blocks[-1].append(lambda rest: nodes.Allocate(buffer, rest))
         return Array(self, buffer)
 
     def variable(self, name: str, start: ExprLike) -> Variable:
-        """A variable until the end of the block."""
+        """A mutable number with initial value `start`, until the end of the block."""
         value = as_expr(start)
         result = Variable(self.scratch(name, value.dtype, (1,), "register"))
         result.value = value
@@ -180,7 +182,9 @@ class LoopBuilder:
         self._blocks.append([])
 
     def _close(self) -> Stmt:
-        """The innermost block as a statement: allocations and lets contain those after them."""
+        """The innermost block as one statement.  Allocations and lets contain the statements after
+        them.
+        """
         result = seq()
         for item in reversed(self._blocks.pop()):
             result = seq(item, result) if isinstance(item, Stmt) else item(result)

@@ -1,8 +1,9 @@
-"""Structural equality of expressions, statements and functions: equal up to the names of Vars and
-buffers.
+"""Structural equality of expressions, statements and functions: equal except for the names of Vars
+and buffers.
 
-Free Vars and buffers correspond one to one; they must agree in type, shape and scope.  Nested
-`Seq`s count as one, a missing `else` as an empty one, and an extent may be a number or a literal.
+Free Vars and buffers must correspond one to one, with equal types, shapes and scopes.  Nested
+`Seq`s equal a flat one, a missing `else` equals an empty one, and a number equals a literal as an
+extent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BODY, BINDER = Role.BODY, Role.BINDER
 
 
 def structural_equal(a: Expr | Stmt | Func, b: Expr | Stmt | Func) -> bool:
-    """True if `a` and `b` are equal up to names."""
+    """True if `a` and `b` are equal except for names."""
     matching = _Matching()
     if isinstance(a, Expr) and isinstance(b, Expr):
         return matching.exprs(a, b)
@@ -49,10 +50,10 @@ class _Matching:
     def __init__(self) -> None:
         self.there: dict[object, object] = {}
         self.back: dict[object, object] = {}
-        self.equal: set[tuple[Expr, Expr]] = set()  # pairs found equal under the current bindings
+        self.equal: set[tuple[Expr, Expr]] = set()  # equal under the current bindings
 
     def pair(self, a: object, b: object) -> bool:
-        """True if a corresponds to b, or neither had a partner yet."""
+        """True if `a` and `b` are partners.  If neither has a partner yet, they become partners."""
         if a not in self.there and b not in self.back:
             self.there[a], self.back[b] = b, a
             return True
@@ -60,11 +61,13 @@ class _Matching:
 
     @contextmanager
     def bound(self, a: object, b: object) -> Iterator[None]:
-        """Make `a` and `b` partners inside the block; earlier partners are hidden there."""
+        """Make `a` and `b` partners inside the `with` block, in place of partners that they have
+        outside.
+        """
         there, back, equal = self.there, self.back, self.equal
         self.there, self.back, self.equal = {**there, a: b}, {**back, b: a}, set()
         yield
-        # Free names that got partners inside keep them outside.
+        # Free names that got partners inside the block keep them after it.
         for x, y in self.there.items():
             if x is not a and x not in there and y not in back:
                 there[x], back[y] = y, x
@@ -92,7 +95,9 @@ class _Matching:
         return True
 
     def heads(self, x: Expr, y: Expr) -> bool:
-        """The fields of a node besides its children and what it declares."""
+        """Whether the fields of two nodes correspond, apart from children and declared
+        variables.
+        """
         if isinstance(x, Var):
             return self.pair(x, y)
         if not x.children and not x.references:
@@ -105,7 +110,9 @@ class _Matching:
         )
 
     def scopes(self, x: Expr, y: Expr) -> bool:
-        """The parts of nodes that declare variables: those where they hold come last."""
+        """Whether the parts of two nodes that declare variables correspond.  The parts in which the
+        variables are visible are compared last.
+        """
         if not all(self.fields(f, x, y) for f in fields_with(type(x), Role.OPERAND)):
             return False
         with ExitStack() as names:
@@ -135,7 +142,7 @@ class _Matching:
         )
 
     def stmts(self, a: Stmt, b: Stmt) -> bool:
-        # One context per enclosing allocation, of which there may be many.
+        # Each enclosing allocation has one context, and there may be many.
         with ExitStack() as names:
             while True:
                 first, second = flattened(a), flattened(b)
@@ -191,7 +198,9 @@ class _Matching:
         )  # fmt: skip
 
     def funcs(self, a: Func, b: Func) -> bool:
-        """Parameters correspond by position; names of functions must agree, for the linker."""
+        """Whether two functions correspond.  Their parameters correspond by position; their names
+        must be equal, since the linker uses them.
+        """
         if a.name != b.name or a.attrs != b.attrs or len(a.params) != len(b.params):
             return False
         scalars = [(x, y) for x, y in zip(a.params, b.params) if isinstance(x, Var)]

@@ -1,7 +1,7 @@
 """Facts that hold inside a statement: the range of a loop's variable, the condition of a branch.
 
-A bound or condition that reads memory is about the moment when it is evaluated.  It does not hold
-inside a statement that writes to that memory.
+A bound or condition that reads memory is true at the moment of its evaluation.  Inside a statement
+that writes to this memory it need not hold.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .visit import written
 
 
 def conjuncts(cond: Expr) -> list[Expr]:
-    """The conditions of which `cond` is the conjunction, each once."""
+    """The conditions whose conjunction is `cond`, each once."""
     parts = reached([cond], lambda e: (e.b, e.a) if _is_and(e) else ())
     return [e for e in parts if not _is_and(e)]
 
@@ -27,7 +27,7 @@ def _is_and(e: Expr) -> TypeGuard[Binary]:
 
 
 def lasts(e: Expr, stmt: Stmt) -> bool:
-    """Whether no effect of `stmt` changes the value of `e`."""
+    """Whether `stmt` can't change the value of `e`."""
     return not reads_memory(e) or symbols(e).isdisjoint(written(stmt))
 
 
@@ -49,7 +49,9 @@ def in_branch(ctx: Context, cond: Expr, branch: Stmt) -> Context:
 
 
 def inside(ctx: Context, stmt: Stmt) -> Context:
-    """The facts that hold in the body of a loop or let, and in an `If` with one branch."""
+    """The facts that hold in the body of a loop or let, or in the branch of an `If` with one
+    branch.
+    """
     if isinstance(stmt, For):
         return in_loop(ctx, stmt)
     if isinstance(stmt, LetStmt) and stmt.value.dtype is i64 and stmt.value.lanes == 1:

@@ -1,14 +1,14 @@
 """Proofs that an output of a kernel may use the memory of an input.
 
 An output may overwrite an input if each element of the input is read for the last time before the
-output's element in its place is written.  Two forms are proved, which cover elementwise kernels:
+output element at the same address is written.  Two forms are proved.  They cover elementwise
+kernels:
 
 - The input is read in the same iteration of the same loops in which the output is written, at the
   same indices, not after the store; and no two iterations write the same element.
 - The input is read in loops that end before the first store.
 
-An input that is not read at all may lie anywhere.  The result may then also be longer than the
-input.
+An input that is not read imposes no condition.  The output may then also be longer than the input.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from .visit import children, own_exprs
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A load or store of a parameter: its loops, its statement's text position, its indices."""
+    """A load or store of a parameter: the loops around it, its statement's position in the text,
+    its indices.
+    """
 
     loops: tuple[For, ...]
     position: int
@@ -35,7 +37,7 @@ class _Access:
 
 
 def shareable(func: Func) -> dict[Buffer, tuple[Buffer, ...]]:
-    """For each output of a kernel in stage "nest", the inputs whose memory it may use."""
+    """Output of a kernel in stage "nest" -> the inputs whose memory it may use."""
     loads: dict[Buffer, list[_Access]] = {}
     stores: dict[Buffer, list[_Access]] = {}
     params = set(func.buffers)
@@ -63,7 +65,9 @@ def shareable(func: Func) -> dict[Buffer, tuple[Buffer, ...]]:
 
 
 def may_lie_over(func: Func, out: int, operand: int) -> bool:
-    """Whether an output of a kernel may start at the memory of a parameter, both by number."""
+    """Whether output number `out` of a kernel may begin at the address of parameter number
+    `operand`.
+    """
     home, result = func.buffers[operand], func.outputs[out]
     if home in shareable(func).get(result, ()):
         return True
@@ -81,7 +85,9 @@ def _is_used(func: Func, buffer: Buffer) -> bool:
 
 
 def _is_beginning(a: Buffer, b: Buffer) -> bool:
-    """Whether equal indices in `a` and in `b` mean equal offsets, and `a` is at most as long."""
+    """Whether equal indices have equal offsets in `a` and `b`.  Of their extents, only that of the
+    first axis above 1 may differ.
+    """
     first = next((i for i, d in enumerate(b.shape) if not _is_same(d, 1)), 0)
     return (
         a.dtype.bytes == b.dtype.bytes
@@ -94,7 +100,7 @@ def _is_beginning(a: Buffer, b: Buffer) -> bool:
 def _statements(
     body: Stmt, loops: tuple[For, ...] = ()
 ) -> Iterator[tuple[tuple[For, ...], int, Stmt]]:
-    """Each statement with the loops around it and its position."""
+    """The loops around each statement, its position, and the statement."""
     stack = [(body, loops)]
     position = 0
     while stack:
@@ -106,7 +112,7 @@ def _statements(
 
 
 def _same_extent(a: Buffer, b: Buffer) -> bool:
-    """Whether elements of both at the same indices have the same offset."""
+    """Whether elements at equal indices have equal offsets in both buffers."""
     return (
         a.dtype.bytes == b.dtype.bytes
         and len(a.shape) == len(b.shape)
@@ -129,11 +135,11 @@ def _is_before(load: _Access, store: _Access) -> bool:
 
 
 def _writes_each_once(store: _Access) -> bool:
-    """Whether no two iterations of the loops have the same indices: the indices determine the
-    iteration.
+    """Whether the indices determine the iteration of the loops: no two iterations have the same
+    indices.
 
-    A sum of terms determines its terms if each step of one exceeds the total range of all terms
-    with smaller steps.  A quotient and a remainder determine the dividend.
+    A sum determines its terms if the step of each term exceeds the total range of all terms with
+    smaller steps.  A quotient and a remainder together determine the dividend.
     """
     context: Context = EMPTY
     for loop in store.loops:
@@ -158,7 +164,7 @@ def _writes_each_once(store: _Access) -> bool:
 
 
 def _is_separable(terms: Mapping[Expr, int], context: Context) -> bool:
-    """Whether a sum determines its terms."""
+    """Whether the value of a sum of `terms` determines the value of each term."""
     reach: int | None = 0
     for atom, step in sorted(terms.items(), key=lambda term: abs(term[1])):
         if reach is None or abs(step) <= reach:

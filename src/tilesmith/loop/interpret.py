@@ -1,9 +1,9 @@
 """The interpreter: the meaning of loop IR.
 
-A function is translated to one Python function and run.  Each access is checked against the shape
-of its buffer.  Loops of all kinds run one iteration after the other.  The threads of a block run
-one after the other between barriers and exchanges of values, and asynchronous copies happen when a
-thread waits for them (`interpret_launch`).  `prefetch` does nothing.
+A function is translated to one Python function, which is then run.  Each access is checked against
+the shape of its buffer.  In loops of all kinds, iterations run one after the other.  Between
+barriers and exchanges of values, the threads of a block run one after the other.  Asynchronous
+copies happen when a thread waits for them (`interpret_launch`).  `prefetch` does nothing.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def interpret(func: Func, args: Sequence[np.ndarray | int]) -> int:
     """Run `func` on arguments in the order of its parameters; arrays are changed in place.  Returns
     the code of the `Return` that ended it, or 0.
 
-    An array has the buffer's shape and element type and is C-contiguous.  Raises UsageError for
-    arguments that do not fit, InternalError for an access outside a buffer, ModelError for a false
+    An array must be C-contiguous, with the buffer's shape and element type.  Raises UsageError for
+    unsuitable arguments, InternalError for an access outside a buffer, ModelError for a false
     `Assert`, ScheduleError for a data race between threads.
     """
     return compile_func(func)(args)
 
 
 def compile_func(func: Func) -> Callable[[Sequence[np.ndarray | int]], int]:
-    """`func` as a Python callable on its arguments, for several runs."""
+    """`func` as a Python function of its arguments, which may be called several times."""
     translation = _Translation(func)
     code = compile("\n".join(translation.lines), f"<loop IR {func.name}>", "exec")
     exec(code, translation.env)
@@ -96,9 +96,9 @@ def _arguments(func: Func, args: Sequence[np.ndarray | int]) -> list[Any]:
 
 
 def behaviour(intrinsic: TensorIntrinsic) -> Func:
-    """The computation of a call, as a function of its operands and the result.
+    """The computation of a tensor intrinsic, as a `Func` of its operands and its result.
 
-    The result holds its old value at the start if the intrinsic accumulates, otherwise zeros.
+    At the start the result has its old value if the intrinsic accumulates, else zeros.
     """
     buffers = {o: Buffer(o.name, o.dtype, o.shape) for o in (*intrinsic.operands, intrinsic.result)}
     done: dict[Expr, Expr] = {}
@@ -118,7 +118,7 @@ def behaviour(intrinsic: TensorIntrinsic) -> Func:
 
 
 def _tensor_function(name: str) -> Callable[..., np.ndarray]:
-    """The behaviour of a tensor intrinsic, as a function of vectors."""
+    """The behaviour of a tensor intrinsic, as a Python function of vectors."""
     intrinsic = tensor_intrinsic(name)
     run = compile_func(behaviour(intrinsic))
 
@@ -137,7 +137,7 @@ def _tensor_function(name: str) -> Callable[..., np.ndarray]:
 
 
 class _Translation:
-    """Writes the Python source; `env` holds the values that the source names."""
+    """Writes the Python source.  `env` has the values of names in the source."""
 
     def __init__(self, func: Func) -> None:
         self.lines: list[str] = []
@@ -145,7 +145,7 @@ class _Translation:
             "np": np, "V": values, "Launch": Launch, "Exchange": Exchange
         }  # fmt: skip
         self.launch = ""  # name of the launch around the current statement
-        self.in_block = False  # whether the current statement is code of a thread
+        self.in_block = False  # whether the statement runs in a thread
         self.depth = 0
         self.loops = 0
         self.count = 0
@@ -177,7 +177,7 @@ class _Translation:
         return f"{prefix}{self.count}"
 
     def shape(self, b: Buffer) -> list[str]:
-        """The extents as Python source, evaluated once."""
+        """The names, in Python source, of a buffer's extents, which are evaluated once."""
         dims: list[str] = []
         for n in b.shape:
             if isinstance(n, int) or type(n) is Const:
@@ -189,12 +189,14 @@ class _Translation:
         return dims
 
     def expr(self, *exprs: Expr) -> str:
-        """The source of one expression, the first; shared parts of several are counted together."""
+        """The source of the first expression.  Uses of shared parts are counted over all
+        `exprs`.
+        """
         self.emit.begin(exprs)
         return self.emit(exprs[0])
 
     def stmt(self, s: Stmt) -> None:
-        """Write lines for `s`.  Statements after it in its block add no nesting in Python."""
+        """Write lines for `s`.  Sequences, allocations and lets are entered without recursion."""
         waiting = [s]
         while waiting:
             t = waiting.pop()
@@ -232,7 +234,7 @@ class _Translation:
             self.loop(s)
 
     def launched(self, s: nodes.For) -> None:
-        """Write a launch of the blocks of `s`, or of one block with its threads."""
+        """Write a launch: the blocks of `s`, or the threads of `s` as one block."""
         self.launch = self.fresh("launch")
         self.line(f"{self.launch} = Launch()")
         outside = dict(self.emit.buffers)
@@ -345,7 +347,7 @@ class _Translation:
         self.emit.bind_buffer(s.buffer, data, dims)
 
     def location(self, place: Expr) -> str:
-        """The source of the array that begins at an element."""
+        """The source of the array that begins at the element `place`."""
         assert isinstance(place, Load)  # the verifier has checked it
         data, dims = self.emit.buffers[place.buffer]
         return f"V.from_place({data}, {self.expr(place.indices[0])}, {dims[0]})"
@@ -376,7 +378,7 @@ class _Translation:
         self.line(f"if not {self.expr(s.cond)}: V.failed({s.message!r})")
 
     def return_(self, s: nodes.Return) -> None:
-        self.line(f"raise V.Returned({self.expr(s.code)})")  # loops may be separate functions
+        self.line(f"raise V.Returned({self.expr(s.code)})")  # a loop may be a function of its own
 
     def while_(self, s: nodes.While) -> None:
         self.line("while True:")
@@ -394,7 +396,7 @@ def _holds_blocks(body: Stmt) -> bool:
 
 
 def _block_sizes(body: Stmt) -> tuple[int, int, int]:
-    """Threads along x, y and z: the largest extents of the loops that are bound to them."""
+    """Number of threads along x, y and z: the largest extent of the loops bound to each."""
     sizes = dict.fromkeys("xyz", 1)
     for s in walk(body):
         if isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level == "thread":

@@ -1,8 +1,8 @@
 """Expressions as Python source, for the interpreter.
 
-An expression used once becomes part of its user's source.  One that is used several times, or
-nested deeply, is first assigned to a variable.  A `Select` whose branches load becomes an `if`
-(scalar) or masks the loads (vector).
+An expression with one use becomes part of the source of its user.  An expression with several uses,
+or a deeply nested one, is first assigned to a variable.  A `Select` whose branches load becomes an
+`if` (scalar), or its loads get masks (vector).
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from . import interpret_values as values
 from .nodes import Store
 from .text import head
 
-# upper bound on the characters of nested source before a variable is used: Python limits nesting
+# Upper bound on the characters of a nested expression without variables: Python limits nesting.
 _MAX_SOURCE = 400
 
 
 class Emitter:
-    """Called with an expression, returns source for its value; may write lines before.
+    """A call with an expression returns the source of its value.  It may write lines that must run
+    before.
 
-    `begin` starts a statement: variables for shared parts are valid only inside it.
+    `begin` starts a statement.  Variables for shared parts are valid only within one statement.
     """
 
     def __init__(
@@ -41,16 +42,14 @@ class Emitter:
     ) -> None:
         self.write, self.env, self.fresh, self.tensor = line, env, fresh, tensor
         self.names: dict[Var, str] = {}
-        self.data_vars: set[Var] = set()  # i64 variables whose value is data, not index arithmetic
+        self.data_vars: set[Var] = set()  # i64 variables with data, not indices
         self.buffers: dict[BufferLike, tuple[str, list[str]]] = {}
         self.constants: dict[Any, str] = {}
         self.uses: dict[Expr, int] = {}
         self.done: dict[tuple[Expr, str | None], str] = {}
         self.index: dict[Expr, bool] = {}
         self.active: str | None = None  # source of the mask of active lanes
-        self.pending: list[str] | None = (
-            None  # lines of a branch, which is omitted if it stays empty
-        )
+        self.pending: list[str] | None = None  # lines before a branch's value
 
     # --- bindings ---
 
@@ -84,7 +83,9 @@ class Emitter:
         return name
 
     def is_index(self, e: Expr) -> bool:
-        """True if the i64 `e` can't overflow: it consists of loop variables and literals only."""
+        """True if `e`, of type i64, consists of loop variables and literals only, and so can't
+        overflow.
+        """
         known = self.index.get(e)
         if known is None:
             if type(e) is Var:
@@ -198,7 +199,7 @@ class Emitter:
         if e.cond.lanes > 1:
             return self.vector_select(e, cond)
         if not (_loads(e.if_true) or _loads(e.if_false)):
-            # pure, so shared parts may be computed earlier, for any branch
+            # Neither branch has effects, so their shared parts may be computed before.
             return f"({self(e.if_true)} if {cond} else {self(e.if_false)})"
         yes, yes_lines = self.branch(e.if_true)
         no, no_lines = self.branch(e.if_false)
@@ -214,7 +215,9 @@ class Emitter:
         return name
 
     def branch(self, e: Expr) -> tuple[str, list[str]]:
-        """Source of a branch and the lines to run before it; its variables end with it."""
+        """Source of a branch, and the lines to run before it.  Its variables are valid in the
+        branch only.
+        """
         outer_lines, outer_done = self.pending, self.done
         self.pending, self.done = [], dict(outer_done)
         source, lines = self(e), self.pending
@@ -270,7 +273,7 @@ class Emitter:
         name = self.fresh("v")
         self.line(f"{name} = {value}")
         self.bind(e.var, name, is_index)
-        # A known expression that mentions the variable belongs to another let.
+        # The source known for the variable belongs to another let with the same variable.
         self.done = {k: v for k, v in self.done.items() if k[0] is not e.var}
         outer = dict(self.done)
         body = self(e.body)
@@ -283,7 +286,9 @@ class Emitter:
     # --- memory ---
 
     def checked(self, indices: Sequence[Expr], dims: list[str]) -> tuple[str, str]:
-        """Source of the bounds test, and of the flat position after it."""
+        """Source of the bounds test, and source of the flat position, which is valid after the
+        test.
+        """
         tests, names = [], []
         position = ""
         for index, n in zip(indices, dims):
@@ -291,7 +296,7 @@ class Emitter:
             tests.append(f"0 <= ({name} := {self(index)}) < {n}")
             names.append(name)
             position = name if not position else f"({position}) * {n} + {name}"
-        # the test binds the names from left to right and stops at the first index out of bounds
+        # The test binds the names from left to right.  It stops at the first index out of bounds.
         return " and ".join(tests) or "True", position or "0"
 
     def buffer(self, buffer: BufferLike) -> tuple[str, list[str]]:
@@ -346,7 +351,7 @@ class Emitter:
 
 
 class _Text:
-    """An access whose text is made only for a message."""
+    """An access for messages; its text is made only when a message needs it."""
 
     def __init__(self, what: ir.Load | Store) -> None:
         self.what = what

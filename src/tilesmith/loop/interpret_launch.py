@@ -2,15 +2,15 @@
 exchanges of values with its neighbours.
 
 The threads of a block run one after the other up to the next barrier, then all continue.  A group
-of threads that exchange values continues as soon as all of them have arrived; that orders no
-accesses.
+of threads that exchange values continues as soon as all of them have arrived.  An exchange orders
+no accesses to memory.
 
 Every access to memory that threads share is recorded.  Two accesses to one element are a race if
-one of them writes and they are not ordered: they come from different blocks, or from different
-threads of a block with no barrier between.
+one of them writes and they are not ordered.  Accesses are not ordered if they come from different
+blocks, or from different threads of a block without a barrier between them.
 
 An asynchronous copy happens when its thread waits for it.  From the beginning of its group until
-then no thread may access the element, not even its own.
+then, no thread may access the element, not even the thread that copies it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Exchange:
 
     site: number of the statement.
     lanes: threads per group.
-    value: this thread's value.
+    value: the thread's own value.
     combine: combines two values.
     """
 
@@ -48,20 +48,22 @@ class Exchange:
 
 
 Steps = Generator["int | Exchange", Any, None]
-"""A running thread."""
+"""A running thread: yields the number of a barrier or an exchange, and receives the exchange's
+result.
+"""
 
 _ENDED = -1
-"""The wait state of a thread that has ended."""
+"""State of a thread that has ended, in place of a barrier's number."""
 
 _Access = tuple[int, int, Thread]
-"""Block, number of barriers that it had passed, and thread."""
+"""An access: number of the block, number of barriers that the block had passed, and thread."""
 
 _Group = list[tuple["Watched", Any, Any]]
-"""Asynchronous copies: buffer, element, value."""
+"""A group of asynchronous copies: buffer, element and value of each."""
 
 
 class Launch:
-    """The blocks of one launch on a device."""
+    """Runs the blocks of one launch, and holds the state of the current block."""
 
     def __init__(self) -> None:
         self.now: _Access = (-1, 0, (0, 0, 0))
@@ -74,32 +76,36 @@ class Launch:
         self._group = []
 
     def commit(self) -> None:
-        """End the group."""
+        """End the current thread's group of asynchronous copies."""
         assert self._group is not None
         self._pending.setdefault(self.now[2], []).append(self._group)
         self._group = None
 
     def wait(self, pending: int) -> None:
-        """Make the current thread wait for all but `pending` of its latest groups."""
+        """Complete the current thread's groups of asynchronous copies, except the latest `pending`
+        groups.
+        """
         groups = self._pending.get(self.now[2], [])
         while len(groups) > pending:
             for buffer, element, value in groups.pop(0):
                 buffer.arrived(element, value)
 
     def delays(self, buffer: Watched, at: Any, value: Any) -> bool:
-        """Whether a store belongs to a group, so that it happens later."""
+        """Add a store to the current group, if there is one.  Returns whether the store so happens
+        later.
+        """
         if self._group is None:
             return False
         self._group.append((buffer, at, value))
         return True
 
     def watch(self, data: np.ndarray, name: str) -> Watched:
-        """Memory of all blocks."""
+        """Memory that all blocks share."""
         return Watched(self, data, name)
 
     def shared(self, site: object, dtype: DType, shape: tuple[int, ...], name: str) -> Watched:
-        """Memory of the current block, or of one of its warps; `site` is the allocation with the
-        indices of the warp.  The first thread that reaches it creates it.
+        """Memory of the current block, or of one of its warps.  `site` is the allocation with the
+        indices of the warp.  The first thread that reaches the allocation creates the memory.
         """
         if site not in self._shared:
             self._shared[site] = Watched(self, allocate(dtype, shape, name), name)
@@ -108,8 +114,9 @@ class Launch:
     def block(self, run: Callable[..., Steps], sizes: Thread) -> None:
         """Run a block of `sizes` threads along x, y and z.
 
-        run: given x, y and z, a generator that yields the number of the barrier at which it waits,
-            or an exchange of values, whose result it is sent.
+        run: starts the thread of indices x, y and z.  Its generator yields the number of the
+            barrier at which it waits, or an exchange of values, and then receives the result of the
+            exchange.
 
         Raises ScheduleError for a data race, or if some threads wait at a barrier or for an
         exchange and others do not.
@@ -136,7 +143,7 @@ class Launch:
 
     @staticmethod
     def _check_all_wait(waiting: dict[Thread, int | Exchange]) -> None:
-        """Raises ScheduleError unless all threads wait at one barrier, or have ended."""
+        """Raises ScheduleError unless all threads wait at the same barrier, or all have ended."""
         lone = next((t for t, place in waiting.items() if isinstance(place, Exchange)), None)
         if lone is not None:
             lanes = waiting[lone].lanes  # type: ignore[union-attr]  # it is an exchange
@@ -158,7 +165,7 @@ class Launch:
 
 
 def _exchanged(threads: list[Thread], waiting: dict[Thread, int | Exchange]) -> dict[Thread, Any]:
-    """The results of the groups whose threads have all arrived."""
+    """Thread -> the result of its exchange, for the groups whose threads have all arrived."""
     results: dict[Thread, Any] = {}
     for n, thread in enumerate(threads):
         exchange = waiting[thread]
@@ -183,24 +190,24 @@ def _combined(values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
 
 
 def _elements(index: Any) -> list[int]:
-    """The positions of an access: of one element or of a vector."""
+    """The positions of an access, which may be to one element or to a vector."""
     return [index] if isinstance(index, int) else np.ravel(index).tolist()
 
 
 class Watched:
-    """The elements of a buffer whose accesses are recorded."""
+    """A buffer; the accesses to its elements are recorded."""
 
     def __init__(self, launch: Launch, data: np.ndarray, name: str) -> None:
         self.launch, self.data, self.name = launch, data, name
         self.dtype, self.size = data.dtype, data.size
         self._written: dict[int, _Access] = {}
         self._read: dict[int, dict[int, tuple[int, Thread, Thread]]] = {}
-        """By element and block: barriers passed at the last read, and two threads (perhaps the
-        same) that read it since the last barrier.
+        """Element -> block -> barriers passed at the last read, and two threads (perhaps the same)
+        that read the element since that barrier.
         """
         self._last_read: dict[int, _Access] = {}
         self._arriving: dict[int, Thread] = {}
-        """The thread that copies each element asynchronously."""
+        """Element with an unfinished asynchronous copy -> the thread that copies."""
 
     def __getitem__(self, index: Any) -> Any:
         for element in _elements(index):
@@ -221,7 +228,7 @@ class Watched:
             self.data[index] = value
 
     def arrived(self, at: Any, value: Any) -> None:
-        """Complete an asynchronous copy."""
+        """Complete an asynchronous copy of `value` to the elements at `at`."""
         for element in _elements(at):
             del self._arriving[element]
             self._writes(element)
@@ -231,7 +238,7 @@ class Watched:
         if self._arriving:
             self._check_arrived(element)
         now = self.launch.now
-        if self._last_read.get(element) is now:  # no other thread has run since then
+        if self._last_read.get(element) is now:  # same thread, no barrier since
             return
         self._last_read[element] = now
         written = self._written.get(element)
@@ -248,7 +255,7 @@ class Watched:
             self._check_arrived(element)
         now = self.launch.now
         written = self._written.get(element)
-        if written is now:  # no other thread has run since then
+        if written is now:  # same thread, no barrier since
             return
         if written is not None:
             self._check(element, written)

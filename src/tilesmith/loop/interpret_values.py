@@ -21,7 +21,7 @@ from tilesmith.support.errors import InternalError, ModelError
 
 
 def wrap(dtype: DType) -> Callable[[int], int]:
-    """Two's complement at the width of `dtype`."""
+    """A function that wraps an integer to `dtype`, in two's complement."""
     mask = (1 << dtype.bits) - 1
     if dtype.kind == "uint":
         return lambda v: v & mask
@@ -30,7 +30,7 @@ def wrap(dtype: DType) -> Callable[[int], int]:
 
 
 def integer_op(op: str, dtype: DType) -> Callable[[int, int], int]:
-    """A scalar integer operation; its undefined cases give 0."""
+    """A scalar integer operation.  Undefined cases, such as a division by 0, give 0."""
     compute, wrapped, bits = INTEGER[op], wrap(dtype), dtype.bits
 
     def apply(a: int, b: int) -> int:
@@ -43,7 +43,9 @@ def integer_op(op: str, dtype: DType) -> Callable[[int, int], int]:
 
 
 def float_floormod(a: Any, b: Any) -> Any:
-    """The remainder of a truncating division, moved to the sign of `b` unless it is zero."""
+    """The remainder of a truncating division; if it is not zero and has not the sign of `b`, plus
+    `b`.
+    """
     rest = np.fmod(a, b)
     return np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
@@ -112,7 +114,7 @@ REDUCE: dict[str, Any] = {
 
 
 def scalar(value: Any, dtype: DType) -> Any:
-    """A NumPy scalar or 0-d array as the interpreter's scalar."""
+    """A NumPy scalar or 0-d array, converted to a scalar of the interpreter."""
     if dtype.is_float:
         return dtype.numpy.type(value)
     return bool(value) if dtype.is_bool else int(value)
@@ -120,7 +122,7 @@ def scalar(value: Any, dtype: DType) -> Any:
 
 @lru_cache(maxsize=256)
 def cast(source: DType, to: DType) -> Callable[[Any], Any]:
-    """Conversion of a scalar."""
+    """A function that converts scalars from `source` to `to`."""
     if to.is_bool:
         return lambda v: bool(v != 0)
     if to.is_storage or source.is_storage:
@@ -131,7 +133,7 @@ def cast(source: DType, to: DType) -> Callable[[Any], Any]:
             big = source.numpy
 
             def from_long(v: int) -> Any:
-                # beyond 2**53 the way through a Python float would round twice
+                # Beyond 2**53 a conversion through a Python float would round twice.
                 return (
                     kind(v) if -(1 << 53) < v < 1 << 53 else np.asarray(v, big).astype(to.numpy)[()]
                 )
@@ -145,7 +147,7 @@ def cast(source: DType, to: DType) -> Callable[[Any], Any]:
 
 
 def vector_cast(source: DType, to: DType) -> Callable[[np.ndarray], np.ndarray]:
-    """Conversion of a vector."""
+    """A function that converts vectors from `source` to `to`."""
     if to.is_storage or source.is_storage or (source.is_float and to.is_int):
         return lambda v: convert_array(v, to)
     if to.is_bool:
@@ -154,7 +156,7 @@ def vector_cast(source: DType, to: DType) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def intrinsic(name: str, source: DType, to: DType, lanes: int) -> Callable[..., Any]:
-    """A `Call` on scalars or vectors."""
+    """The function of a `Call`, on scalars or vectors."""
     if name == "bitcast":
 
         def bitcast(v: Any) -> Any:
@@ -172,13 +174,13 @@ def intrinsic(name: str, source: DType, to: DType, lanes: int) -> Callable[..., 
 
 
 def ramp(base: int, stride: int, size: int, dtype: DType) -> np.ndarray:
-    """`base, base + stride, ...`, wrapped at the width."""
+    """`base, base + stride, ...`, wrapped to `dtype`."""
     steps = np.arange(size, dtype=np.int64).astype(dtype.numpy)
     return np.asarray(base, dtype.numpy) + steps * np.asarray(stride, dtype.numpy)
 
 
 def reduce(op: str, a: np.ndarray, size: int, dtype: DType) -> Any:
-    """The combination of groups of adjacent lanes."""
+    """Combine each group of adjacent lanes to one value."""
     result = REDUCE[op].reduce(a.reshape(size, -1), axis=1, dtype=dtype.numpy)
     return result if size > 1 else scalar(result[0], dtype)
 
@@ -186,7 +188,7 @@ def reduce(op: str, a: np.ndarray, size: int, dtype: DType) -> Any:
 def _flat(
     indices: tuple[Any, ...], shape: tuple[int, ...], active: Any, lanes: int, access: str
 ) -> np.ndarray:
-    """Row-major positions; those of inactive lanes are 0."""
+    """Row-major position of each lane's element; 0 for an inactive lane."""
     total = np.zeros(lanes, np.int64)
     for i, n in zip(indices, shape):
         index = np.broadcast_to(np.asarray(i, np.int64), (lanes,))
@@ -206,7 +208,7 @@ def vector_load(
     lanes: int,
     access: str,
 ) -> np.ndarray:
-    """The lanes whose mask is true; 0 in the others."""
+    """Load the lanes whose mask is true.  The other lanes are 0."""
     active = np.ones(lanes, np.bool_) if mask is None else np.asarray(mask, np.bool_)
     where = _flat(indices, shape, active, lanes, access)
     if not data.size:
@@ -220,7 +222,7 @@ def vector_store(
     data: np.ndarray, indices: tuple[Any, ...], shape: tuple[int, ...], value: Any, mask: Any,
     lanes: int, access: str,
 ) -> None:  # fmt: skip
-    """Write the lanes whose mask is true; of two lanes at one position the later wins."""
+    """Store the lanes whose mask is true.  If two lanes have one position, the later lane wins."""
     active = np.ones(lanes, np.bool_) if mask is None else np.asarray(mask, np.bool_)
     where = _flat(indices, shape, active, lanes, access)
     for lane in np.flatnonzero(active):
@@ -228,7 +230,9 @@ def vector_store(
 
 
 def allocate(dtype: DType, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Memory with a pattern that reveals use before initialisation: NaN, odd numbers."""
+    """Memory filled with a pattern that reveals uninitialised use: NaN, or bytes 0xa5 for
+    integers.
+    """
     size = 1
     for n in shape:
         if n < 0:
@@ -246,7 +250,7 @@ def allocate(dtype: DType, shape: tuple[int, ...], name: str) -> np.ndarray:
 def outside(
     access: str, indices: tuple[int, ...], shape: tuple[int, ...], lane: str = ""
 ) -> NoReturn:
-    """Report an access outside its buffer."""
+    """Raise the error for an access outside its buffer."""
     where = ", ".join(map(str, indices))
     raise InternalError(
         f"access outside the buffer: {access} with index {where}{lane}, the shape is {list(shape)}"
@@ -254,14 +258,14 @@ def outside(
 
 
 def from_place(data: np.ndarray, index: int, size: int) -> np.ndarray:
-    """The elements from an index on."""
+    """The elements from `index` on, which may be the end."""
     if not 0 <= index <= size:
         outside("a place", (index,), (size,), "")
     return data[index:]
 
 
 def reinterpreted(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
-    """Elements of another type that begin where `data` does."""
+    """A view of the memory of `data` as elements of another type, from its beginning."""
     count = math.prod(shape)
     if count * dtype.bytes > data.nbytes:
         outside("bytes", (count * dtype.bytes,), (data.nbytes,), "")
@@ -269,14 +273,14 @@ def reinterpreted(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.
 
 
 def copy_bytes(to: np.ndarray, source: np.ndarray, count: int) -> None:
-    """Copy bytes that do not overlap, or are the same."""
+    """Copy bytes.  Source and destination do not overlap, or are the same."""
     if count > min(to.size, source.size):
         outside("copied bytes", (count,), (min(to.size, source.size),), "")
     to[:count] = source[:count]
 
 
 class Returned(Exception):
-    """Raised by a `Return`, with its code."""
+    """Raised by a `Return` statement, with its code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -284,5 +288,5 @@ class Returned(Exception):
 
 
 def failed(message: str) -> NoReturn:
-    """Report a false `Assert`."""
+    """Raise the error for a false `Assert`."""
     raise ModelError(message)

@@ -1,7 +1,7 @@
-"""A kernel as launches of blocks of threads, in the order in which they run.
+"""Division of a kernel into launches of blocks of threads, in the order in which these run.
 
-An outermost loop over blocks or threads is a launch.  One thread runs the code outside of such
-loops, in a separate launch.
+Each outermost loop over blocks or threads is a launch.  Code outside of such loops is run by one
+thread, in a launch of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Launch:
 
     @property
     def own(self) -> tuple[Buffer, ...]:
-        """The buffers in registers of each thread, and those divided among the threads of a
+        """The buffers in registers: those of each thread, and those divided among the threads of a
         warp.
         """
         made = (s.buffer for s in walk(self.body) if isinstance(s, nodes.Allocate))
@@ -52,17 +52,17 @@ class Launch:
 
     @property
     def registers(self) -> int:
-        """Number of 32-bit registers for the buffers of a thread."""
+        """Number of 32-bit registers that a thread needs for its buffers."""
         return sum(self.words(b) for b in self.own)
 
     def words(self, buffer: Buffer) -> int:
-        """Number of 32-bit registers of a thread for one of its buffers."""
+        """Number of 32-bit registers that a thread needs for one buffer."""
         sharing = self.threads[0] if SCOPES[buffer.scope].owner == "warp" else 1
         return -(-_bytes(buffer) // (4 * sharing))
 
     @property
     def waits(self) -> bool:
-        """Whether threads wait for each other."""
+        """Whether threads of a block wait for each other."""
         return any(isinstance(s, (nodes.Barrier, nodes.WaveReduce)) for s in walk(self.body))
 
 
@@ -113,7 +113,7 @@ def check_limits(func: Func, found: Sequence[Launch], device: Device) -> None:
 
 
 def check_assertions(launch: Launch) -> None:
-    """Raises ScheduleError if a thread might stop where others wait for it."""
+    """Raises ScheduleError if a thread may stop in a launch whose threads wait for each other."""
     asserted = next((s for s in walk(launch.body) if isinstance(s, nodes.Assert)), None)
     if asserted is not None and launch.waits:
         raise ScheduleError(
@@ -123,7 +123,7 @@ def check_assertions(launch: Launch) -> None:
 
 
 def changes_what_it_reads(launch: Launch) -> bool:
-    """Whether threads of a launch read memory of all blocks that they write."""
+    """Whether a launch both reads and writes some buffer that all blocks share."""
     written = {s.buffer for s in walk(launch.body) if isinstance(s, nodes.Store)}
     read = {n.buffer for e in exprs(launch.body) for n in post_order(e) if isinstance(n, Load)}
     return any(not SCOPES[b.scope].owner for b in written & read if isinstance(b, Buffer))
@@ -143,7 +143,7 @@ def is_launched(s: Stmt) -> bool:
 
 
 def _parts(s: Stmt, func: Func) -> list[Stmt]:
-    """The bodies of the launches in `s`, each with the branches and names around it."""
+    """The bodies of the launches in `s`, each inside copies of the branches and lets around it."""
     if not is_launched(s) or (isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level):
         return [] if isinstance(s, nodes.Seq) and not s.stmts else [s]
     if isinstance(s, nodes.Seq):
@@ -166,10 +166,10 @@ def _parts(s: Stmt, func: Func) -> list[Stmt]:
 
 
 def _with_memory(buffer: Buffer, parts: list[Stmt], func: Func) -> list[Stmt]:
-    """The bodies of launches that use memory allocated around them: a thread's memory moves into
-    the launch that uses it, other memory is the kernel's.
+    """The bodies of launches below the allocation of `buffer`.  If it is memory of a thread, its
+    allocation moves into the only launch that uses it; other memory belongs to the kernel.
 
-    Raises ScheduleError if several launches use memory of a thread.
+    Raises ScheduleError if several launches use one thread's memory.
     """
     if SCOPES[buffer.scope].owner != "thread":
         return parts
@@ -189,7 +189,9 @@ def _uses(s: Stmt, buffer: Buffer) -> bool:
 
 
 def _sequence(s: nodes.Seq, func: Func) -> list[Stmt]:
-    """The bodies of the launches in `s`; code of one thread between two launches is one body."""
+    """The bodies of the launches in `s`.  Code between two launches, which one thread runs, is one
+    body.
+    """
     bodies: list[Stmt] = []
     alone: list[Stmt] = []
     for part in s.stmts:
@@ -204,7 +206,9 @@ def _sequence(s: nodes.Seq, func: Func) -> list[Stmt]:
 
 
 def _check_constant(e: Expr, func: Func) -> None:
-    """Raises ScheduleError if a launch may change `e` for the next launch inside it."""
+    """Raises ScheduleError if a launch may change the value of `e`, on which later launches
+    depend.
+    """
     written = {s.buffer for s in walk(func.body) if isinstance(s, nodes.Store)}
     for node in post_order(e):
         if isinstance(node, Load) and node.buffer in written:
@@ -243,7 +247,7 @@ def _launch(body: Stmt, func: Func) -> Launch:
 
 
 def _check_between(s: Stmt, func: Func) -> None:
-    """Raises ScheduleError if `s` has effects outside of its loops over blocks."""
+    """Raises ScheduleError if `s` has effects outside of its loops over blocks and threads."""
     if not any(isinstance(x, nodes.For) and LOOP_KINDS[x.kind].level == "block" for x in walk(s)):
         return
     while not isinstance(s, nodes.For):

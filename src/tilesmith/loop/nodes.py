@@ -1,18 +1,20 @@
 """Loop IR: the statements of a kernel.
 
-Immutable and compared by identity (`structural_equal` in `loop.compare` ignores names).  A `Func`
-has parameters (buffers, then scalar `Var`s) and a body.  `loop.interpret` defines the meaning.
+Nodes are immutable and compare by identity; `loop.compare.structural_equal` compares them without
+names.  A `Func` has parameters (buffers, then scalar `Var`s) and a body.  `loop.interpret` defines
+the meaning.
 
-Stages (what `loop.verify` admits):
+Stages, whose forms `loop.verify` checks:
 - "nest": the result of te lowering: buffers of any rank, all loop kinds, scalar expressions only.
 - "flat": every buffer has rank 1 and every access one index.
 - "final": flat, without unrolled or vectorised loops; vectors are `Ramp`, `Broadcast`, and vector
   loads and stores.
 
-Each statement declares the roles of its fields and its text (`ir.grammar`; `loop.text` explains
-the forms).
+Each statement declares its text and the roles of its fields (`ir.grammar`).  `loop.text` explains
+the forms of the text.
 
-Loop kinds (`For.kind`) and buffer scopes (`Buffer.scope`) are the rows of `ir.loop_tables`.
+`ir.loop_tables` has a row for each loop kind (`For.kind`) and for each buffer scope
+(`Buffer.scope`).
 """
 
 from __future__ import annotations
@@ -84,9 +86,10 @@ class If(Stmt):
     """A branch.
 
     cond: the condition.
-    then: runs if it holds.
-    otherwise: runs if it does not; None for nothing.
-    likely: marks a guard made for a loop tail; peeling may split loops to make it provably true.
+    then: runs if the condition is true.
+    otherwise: runs if the condition is false; None for nothing.
+    likely: marks a guard made for a loop tail.  Peeling may split loops to make the guard provably
+        true.
     """
 
     syntax = "if {cond:guard}:\n{then}\nelse:\n{otherwise}"
@@ -115,8 +118,8 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensorize(Stmt):
-    """Loops that one call of a tensor intrinsic replaces; they are its definition.  A pass puts the
-    call in their place before stage "final".
+    """Loops that compute the same as one call of a tensor intrinsic.  A pass replaces them by the
+    call before stage "final".
 
     intrinsic: name of the intrinsic.
     body: the loops.
@@ -129,7 +132,7 @@ class Tensorize(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allocate(Stmt):
-    """Uninitialised memory that lives during its body.
+    """Uninitialised memory that exists while the body runs.
 
     buffer: the buffer allocated.
     body: the statements that may use it.
@@ -157,16 +160,18 @@ class LetStmt(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaveReduce(Stmt):
-    """A name for the values of neighbouring threads, combined: they exchange them by shuffles.
+    """A name for the combined values of neighbouring threads, which exchange their values by
+    shuffles.
 
-    The threads of a block count along x, then y, then z, and each `lanes` of them from a multiple
-    of `lanes` on are a group.  All threads of a group come here together, and all get one result:
-    while there are several values, the second half of them is combined with the first, pair by
-    pair.  It orders no accesses to memory.
+    The threads of a block are numbered along x, then y, then z.  A group consists of `lanes`
+    threads, the first of which has a number that is a multiple of `lanes`.  All threads of a group
+    come here together and get the same result.  As long as there are several values, the second
+    half of them is combined with the first half, pair by pair.  The exchange orders no accesses to
+    memory.
 
     var: the name.
-    op: "add", "mul", "min" or "max".
-    value: each thread's own; evaluated once.
+    op: the operation that combines two values: "add", "mul", "min" or "max".
+    value: the thread's own value; evaluated once.
     lanes: threads of a group, a power of two that divides the threads of a block along x.
     body: the statements that may use the name.
     """
@@ -192,7 +197,7 @@ class Seq(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate(Stmt):
-    """An expression evaluated for its effect; today only `prefetch` has one.
+    """An expression evaluated for its effect.  Only `prefetch` has an effect.
 
     value: the expression.
     """
@@ -218,10 +223,11 @@ class Assert(Stmt):
 class Reinterpret(Stmt):
     """A second name for bytes of a buffer, as elements of another type.
 
-    It stands outside of launches.  A store to one buffer changes the other.
+    It occurs outside of launches.  A store to one of the two buffers changes the other.
 
-    buffer: the name, of scope heap; its bytes are there and aligned.
-    place: the element of bytes where they begin; it is not loaded.
+    buffer: the name, of scope heap.  All its bytes must be inside the memory of `place`, and
+        aligned.
+    place: the element, of a buffer of bytes, where the buffer begins; it is not loaded.
     body: the statements that may use the name.
     """
 
@@ -233,9 +239,10 @@ class Reinterpret(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyBytes(Stmt):
-    """A copy of bytes between two buffers; it does nothing if both are the same place.
+    """A copy of bytes between two buffers.  If both places are the same, it does nothing.
 
-    to, source: elements of bytes where they begin; they are not loaded.  The bytes do not overlap.
+    to, source: the elements, of buffers of bytes, where the copy begins; they are not loaded.  The
+        copied ranges must not overlap.
     count: number of bytes.
     """
 
@@ -247,9 +254,10 @@ class CopyBytes(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Return(Stmt):
-    """The end of the function, whatever follows; all loops around it are serial.
+    """Ends the function at once.  All loops around it are serial.
 
-    code: result of the function, a literal or a variable (`i32`); it is 0 at the end of the body.
+    code: the result of the function, a literal or a variable (`i32`).  At the end of the body the
+        result is 0.
     """
 
     syntax = "return {code:code}"
@@ -260,12 +268,13 @@ class Return(Stmt):
 class CallFunction(Stmt):
     """A call of other code, and a name for the code that it returns.
 
-    It stands outside of launches.  The function may change all memory that it is given.
+    It occurs outside of launches.  The function may change all memory that its arguments pass to
+    it.
 
     var: the name, an `i32`.
-    function: the symbol.
-    arguments: numbers, and places.  A load that is an argument by itself is a place, whose address
-        is passed.
+    function: the symbol of the called code.
+    arguments: numbers and places.  If an argument is a load and nothing else, it is a place, and
+        its address is passed.
     label: for people.
     body: the statements that may use the name.
     """
@@ -280,12 +289,13 @@ class CallFunction(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallHost(Stmt):
-    """A call of a function of the host, and a name for the code that it returns (`CallFunction`).
+    """A call of a function of the host, and a name for the code that it returns (see
+    `CallFunction`).
 
     var: the name, an `i32`.
     number: number of the function.
     context: the place where the context begins.
-    arguments: places, and numbers, which are passed as addresses.
+    arguments: places and numbers.  A number is passed as an address of this value.
     label: for people.
     body: the statements that may use the name.
     """
@@ -304,15 +314,15 @@ class CallHost(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grow(Stmt):
-    """Memory of a slot from the context, and a name for whether there is enough.
+    """Request of memory for a slot from the context, and a name for whether it is granted.
 
     var: the name, a `bool`.
     table: the place where the table begins that receives the address.
     number: number of the address in the table.
     context: the place where the context begins.
     slot: number of the slot.
-    bytes: bytes that are needed.
-    keep: bytes that stay as they are.
+    bytes: number of bytes that are needed.
+    keep: number of bytes at the beginning whose contents stay.
     body: the statements that may use the name.
     """
 
@@ -349,10 +359,11 @@ class Has(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Locate(Stmt):
-    """A name for the memory whose address a table holds now.
+    """A name for the memory whose address is in a table at this moment.
 
-    buffer: the name, bytes of scope heap; its extent is 0, since nobody knows it.
-    table: the place where the table begins; an address takes as many bytes as the processor needs.
+    buffer: the name, a buffer of bytes of scope heap.  Its extent is given as 0, since it is not
+        known.
+    table: the place where the table begins.  An entry has the size of an address of the processor.
     number: number of the address in the table.
     body: the statements that may use the name.
     """
@@ -366,7 +377,7 @@ class Locate(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point(Stmt):
-    """The address of a place written to a table.
+    """Writes the address of a place to a table.
 
     table: the place where the table begins.
     number: number of the address in the table.
@@ -381,9 +392,9 @@ class Point(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class While(Stmt):
-    """Statements that run as long as a condition holds; all loops around it are of this kind.
+    """Statements that run as long as a condition holds.  All loops around them are of this kind.
 
-    cond: the condition, evaluated before each time.
+    cond: the condition, evaluated before each run of the body.
     body: the statements.
     """
 
@@ -406,12 +417,12 @@ class Barrier(Stmt):
 class AsyncGroup(Stmt):
     """A group of asynchronous copies of a thread: stores to shared memory that may happen later.
 
-    A thread's groups are done in order.  The elements that a group stores may be used by its thread
-    after a `Wait` for the group, and by other threads after a later `Barrier`.  Until then nothing
-    may use or change them.  A group without stores counts, too.  Values are those at the time of
-    the group.
+    A thread's groups complete in order.  The thread may use the elements that a group stores after
+    a `Wait` for the group; other threads may use them after a later `Barrier`.  Until then nothing
+    may use or change these elements.  A `Wait` also counts groups without stores.  The stored
+    values are those at the time of the group.
 
-    body: the statements that store; no barrier, and no other group.
+    body: the statements that store.  It contains no barrier and no other group.
     """
 
     syntax = "async:\n{body}"
@@ -420,9 +431,9 @@ class AsyncGroup(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait(Stmt):
-    """A wait of a thread for its groups of asynchronous copies.
+    """Makes a thread wait for its groups of asynchronous copies.
 
-    pending: number of its latest groups that may still be unfinished.
+    pending: number of the thread's latest groups that may still be unfinished.
     """
 
     syntax = "wait {pending:number}"
@@ -435,9 +446,9 @@ class Func:
 
     name: its symbol.
     params: buffers, then scalars.
-    outputs: the buffer parameters that are written; the others are only read.
+    outputs: the buffer parameters that are written; the other ones are only read.
     body: the statements.
-    attrs: (key, text) notes, such as the schedule's steps.
+    attrs: notes as pairs (key, text), such as the schedule's steps.
     """
 
     name: str
@@ -455,12 +466,14 @@ class Func:
         return tuple(p for p in self.params if isinstance(p, Buffer))
 
     def with_body(self, body: Stmt) -> Func:
-        """The kernel with other statements; the same object if they are its own."""
+        """The kernel with `body` as its statements; the same object if it has this body already."""
         return self if body is self.body else replace(self, body=body)
 
 
 def seq(*stmts: Stmt) -> Stmt:
-    """The statements in order; nested `Seq`s are flattened and a single one stands alone."""
+    """The statements in order as one statement.  Nested `Seq`s are flattened; a single statement is
+    returned as it is.
+    """
     flat: list[Stmt] = []
     for s in stmts:
         flat.extend(s.stmts) if isinstance(s, Seq) else flat.append(s)

@@ -19,12 +19,12 @@ from .nodes import Buffer, Func, Stmt, seq
 
 _KINDS: dict[str, ForKind] = {kind.word: kind.name for kind in LOOP_KINDS.values()}
 Named: TypeAlias = Callable[[Stmt], Stmt]
-"""A statement that declares a name, as a function of the rest of its block."""
+"""Makes a statement that declares a name from the rest of the block, which becomes its body."""
 _VECTOR_TYPE = re.compile(rf"({'|'.join(BY_NAME)})x(\d+)")
 
 
 def parse_func(text: str) -> Func:
-    """The function for its text.  Raises ParseError with line and column."""
+    """The function that `text` describes.  Raises ParseError with line and column."""
     try:
         return _FuncParser(tokenize(text)).func()
     except RecursionError:
@@ -32,7 +32,7 @@ def parse_func(text: str) -> Func:
 
 
 class _FuncParser(ExprParser):
-    """Statements; the column of a line's first token is its indentation."""
+    """Reads statements.  The column of a line's first token is the line's indentation."""
 
     buffers: dict[str, Buffer]  # type: ignore[assignment]  # every buffer of a function is a loop.Buffer
 
@@ -60,7 +60,7 @@ class _FuncParser(ExprParser):
         if self.token.kind == "end" or column <= outside:
             raise self.error("expected an indented block")
         statements: list[Stmt] = []
-        around: list[tuple[list[Stmt], Named]] = []  # statements after a declaration are inside it
+        around: list[tuple[list[Stmt], Named]] = []  # open declarations
         while self.token.kind != "end" and self.token.column >= column:
             if self.token.column > column:
                 raise self.error(f"expected a statement at column {column}")
@@ -113,7 +113,9 @@ class _FuncParser(ExprParser):
         return Func(name, params, tuple(outputs), body, tuple(attrs))
 
     def params(self) -> tuple[Buffer | Var, ...]:
-        """Extents may mention scalars that come later, so those are declared first."""
+        """The parameters.  Scalars are declared first, since extents may mention scalars that come
+        later.
+        """
         self.expect("(")
         start = self.position
         params: dict[str, Buffer | Var] = {}
@@ -144,7 +146,7 @@ class _FuncParser(ExprParser):
         return self.in_order(start, params)
 
     def skip_brackets(self, position: int) -> None:
-        """Skip the extents that open at `position`, and a scope."""
+        """Skip the extents whose bracket is at `position`, and a scope after them."""
         self.position = position
         depth = 0
         while True:
@@ -165,7 +167,7 @@ class _FuncParser(ExprParser):
         return tuple(found[n] for n in order)
 
     def value_type(self) -> tuple[DType, int]:
-        """`f32` or `f32x16`."""
+        """A type such as `f32` or `f32x16`: the element type and the number of lanes."""
         m = _VECTOR_TYPE.fullmatch(self.token.text)
         if m:
             self.position += 1
@@ -212,7 +214,9 @@ class _FuncParser(ExprParser):
         return kind(**values)
 
     def naming(self) -> Named | None:
-        """The constructor of the next statement, if that declares a name for its block."""
+        """The constructor of the next statement, if this declares a name for the rest of the block;
+        else None.
+        """
         if not any(lines_of(k)[0].names_the_rest for k in _kinds_at(self)):
             return None
         kind, values = self.head()
@@ -226,9 +230,9 @@ class _FuncParser(ExprParser):
         return named
 
     def head(self) -> tuple[type[Stmt], dict[str, Any]]:
-        """The kind of the next statement, and the fields in its first line.
+        """The kind of the next statement, and the values of the fields in its first line.
 
-        Kinds that begin alike are read together, until literal text tells them apart.
+        Kinds whose lines begin alike are read together until literal text decides between them.
         """
         kinds = _kinds_at(self)
         values: dict[str, Any] = {}
@@ -246,10 +250,10 @@ class _FuncParser(ExprParser):
             i += 1
 
     def items(self, items: Iterable[str | Slot], kind: type[Stmt], values: dict[str, Any]) -> None:
-        """Reads literal text and fields."""
+        """Reads items of a line: literal text, and fields, whose values go to `values`."""
         for item in _split(items):
             if isinstance(item, str):
-                # the colon of a block is read with the block
+                # `block` reads the colon of a block.
                 if item != ":" or kind not in _BLOCKS:
                     self.expect(item)
             else:
@@ -291,7 +295,7 @@ class _FuncParser(ExprParser):
         if self.accept(","):
             self.expect("extent")
             self.expect("=")
-        else:  # the only expression was the extent
+        else:  # a single expression is the extent
             self.position = before
             values[field] = const(0, values["var"].dtype)
 
@@ -340,10 +344,11 @@ _FORMS = {
     "code": _FuncParser.read_code, "list": _FuncParser.read_list,
     "instruction": _FuncParser.read_instruction,
 }  # fmt: skip
-"""Readers of fields, by the form in the statement's syntax."""
+"""Form of a field in the statement's syntax -> its reader."""
 
 _BY_WORD: dict[str, list[type[Stmt]]] = {}
-"""The kinds of statements that begin with a word; those under "" begin with a field."""
+"""First word -> the kinds of statements that begin with it.  The kinds under "" begin with a field.
+"""
 for _kind in vars(loop).values():
     if isinstance(_kind, type) and issubclass(_kind, Stmt) and _kind not in (Stmt, loop.Seq):
         _BY_WORD.setdefault(next(iter(lines_of(_kind)[0].literals), ""), []).append(_kind)
@@ -358,5 +363,5 @@ def _kinds_at(parser: ExprParser) -> list[type[Stmt]]:
 
 
 def _split(items: Iterable[str | Slot]) -> list[str | Slot]:
-    """Items whose literal text is divided into tokens."""
+    """`items` with literal text divided into tokens."""
     return [t for i in items for t in (tokens(i) if isinstance(i, str) else (i,))]

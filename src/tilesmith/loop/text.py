@@ -29,12 +29,11 @@
                 point T[0], 2 to P[8]
             reinterpret X: i64[2] heap = P[8]
 
-An allocation, let or reinterpretation holds until the end of its block.  If more statements follow
-outside it, it stands in a `block:` of its own.  One call of the intrinsic that `tensor` names
-computes its block.
-`async` is a group of asynchronous copies, and `wait n` waits for all but the latest n groups.
-The lines of each statement stand with it in `loop.nodes` (`syntax`); here are blocks and the forms
-of fields.
+The name of an allocation, let or reinterpretation is valid until the end of its block.  If more
+statements follow outside of its body, it is in a `block:` of its own.  The block of `tensor` is
+computed by one call of the named intrinsic.  `async` is a group of asynchronous copies, and `wait
+n` waits for all but the latest n groups.  `loop.nodes` defines the lines of each statement
+(`syntax`).  This module defines blocks and the forms of fields.
 
 A loop starts at 0 unless it is written with `(start, extent=n)`.  Serial loops are `range`;
 `block_x` and `thread_x` bind a loop to `blockIdx.x` and `threadIdx.x`.  The outputs follow `->`.
@@ -56,13 +55,15 @@ from tilesmith.ir.text import NameOf, Names, print_expr, type_name
 Stmt: TypeAlias = Any
 Buffer: TypeAlias = Any
 Func: TypeAlias = Any
-"""A function of `loop.nodes`, which imports this module: the printer needs only declared fields."""
+"""A function of `loop.nodes`.  That module imports this one, so the printer uses only declared
+fields.
+"""
 
 T = TypeVar("T")
 
 
 def print_func(func: Func) -> str:
-    """The text of a function; names are made unique."""
+    """The text of a function.  Its names are made unique."""
     names = Names()
     params = ", ".join(_param(p, names) for p in func.params)
     outputs = ", ".join(names(b) for b in func.outputs)
@@ -92,7 +93,7 @@ def _word(name: str) -> str:
 
 
 def buffer_type(b: Buffer, name_of: NameOf) -> str:
-    """`f32[16, n] heap`; the scope of a parameter is left out."""
+    """A buffer's type, such as `f32[16, n] heap`.  The scope of a parameter is left out."""
     dims = ", ".join(print_expr(d, name_of) if isinstance(d, Expr) else str(d) for d in b.shape)
     return f"{b.dtype}[{dims}]" + ("" if b.scope == "param" else f" {b.scope}")
 
@@ -104,7 +105,9 @@ def _param(p: Buffer | Var, name_of: NameOf) -> str:
 
 
 def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf) -> None:
-    """The statements of a block, the last one in tail position."""
+    """Write the statements of a block.  Only the last one may name something without a `block:` of
+    its own.
+    """
     margin = "    " * depth
     rest: Stmt | None = stmt
     while rest is not None:
@@ -124,7 +127,7 @@ def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf) -> None:
 
 
 def _whole(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf) -> None:
-    """A statement whose bodies are indented; the line of a missing body is left out."""
+    """Write a statement with indented bodies.  The line of a missing body is left out."""
     for line in lines_of(type(stmt)):
         body = getattr(stmt, line.body) if line.body else None
         if body is not None or not line.body:
@@ -142,7 +145,7 @@ def _line(stmt: Stmt, line: Line, name_of: NameOf) -> str:
 
 
 def names_the_rest(stmt: Stmt) -> bool:
-    """Whether a statement names something for the rest of its block."""
+    """Whether a statement declares a name for the rest of its block."""
     return lines_of(type(stmt))[0].names_the_rest
 
 
@@ -154,7 +157,7 @@ def flattened(stmt: T) -> list[T]:
 
 @cache
 def _sequence(kind: type) -> str:
-    """The field that holds the statements of a sequence; "" for other kinds."""
+    """The field with the statements, if `kind` is a sequence; "" for other kinds."""
     return next((f.name for f in fields_with(kind, Role.BODY) if f.is_many), "")
 
 
@@ -195,4 +198,4 @@ _FORMS: dict[str, Callable[[Stmt, Any, NameOf], str]] = {
     "code": lambda s, e, name_of: str(e.value) if type(e) is Const else print_expr(e, name_of),
     "buffer": _buffer, "access": _access, "guard": _guard, "first": _first, "loop": _loop_kind,
 }  # fmt: skip
-"""Writers of fields, by the form in the statement's syntax; `loop.parse` has the readers."""
+"""Form of a field in the statement's syntax -> its writer.  `loop.parse` has the readers."""

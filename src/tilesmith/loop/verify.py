@@ -1,6 +1,7 @@
 """The verifier of loop IR: checks the invariants of a stage before the next pass relies on them.
 
-Stages are those of `loop.nodes`.  An error is a bug of the preceding pass; the message names it.
+`loop.nodes` describes the stages.  An error is a bug of the preceding pass, which the message
+names.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def verify(func: Func, stage: Stage, after: str = "", is_users: bool = False) ->
     """Raises VerifyError if `func` is not well formed for `stage`.
 
     after: the preceding pass.
-    is_users: whether a user wrote the function, so that an error is not a bug of a pass.
+    is_users: whether a user wrote the function: then an error is not a bug of a pass.
     """
     _Verifier(func, stage, after, is_users).run()
 
@@ -50,13 +51,14 @@ class _Verifier:
         self.vars: set[Var] = set()
         self.buffers: set[Buffer] = set()
         self.writable: set[Buffer] = set(func.outputs)
-        self.well_formed: set[Expr] = set()  # expressions that are checked already
+        self.well_formed: set[Expr] = set()  # checked expressions
         self.where: Stmt | None = None
         self.around: list[str] = []  # kinds of the enclosing loops, outermost first
         self.in_group = False
         self.along_x = 0  # number of threads along x in a block
         self.varying: set[Var] = set()  # variables that differ between threads along x
-        # The condition that selects the threads along x which reach the current statement.
+        # The condition under which threads along x reach the current statement, if it differs
+        # between them.
         self.only = ""
 
     def fail(self, what: str, e: Expr | None = None) -> NoReturn:
@@ -107,7 +109,7 @@ class _Verifier:
     # --- statements ---
 
     def stmt(self, s: Stmt) -> None:
-        """Checks `s`.  Scopes of names in a block, however many, are not nested in Python."""
+        """Checks `s`.  Names declared in a block, however many, need no recursion."""
         waiting: list[Stmt | Callable[[], None]] = [s]
         while waiting:
             t = waiting.pop()
@@ -168,7 +170,7 @@ class _Verifier:
         self.vars.discard(s.var)
 
     def bound(self, s: loop.For, kind: LoopKind) -> None:
-        """Checks a loop over the blocks of a launch, or the threads of a block."""
+        """Checks a loop over the blocks of a launch, or over the threads of a block."""
         if s.kind in self.around:
             self.fail(f"a loop over {s.kind} inside another one")
         if kind.level == "block" and any(LOOP_KINDS[k].level != "block" for k in self.around):
@@ -182,8 +184,8 @@ class _Verifier:
             self.only = self.only or (head(s) if _along_x(s) < self.along_x else "")
 
     def varies(self, *values: Expr) -> bool:
-        """Whether threads along x compute different values from their own index.  Loaded values are
-        not considered: the interpreter checks those.
+        """Whether the values may differ between threads along x because they depend on the threads'
+        index.  Loaded values are not considered: the interpreter checks those.
         """
         return any(free_vars(e) & self.varying and not reads_memory(e) for e in values)
 
@@ -290,7 +292,7 @@ class _Verifier:
         self.writable.add(b)
 
     def bytes_from(self, place: Expr) -> Buffer:
-        """The byte buffer of a place in memory."""
+        """The buffer of bytes that contains a place in memory."""
         self.expr(place)
         if not isinstance(place, ir.Load) or place.dtype is not u8 or place.lanes != 1:
             self.fail(f"expected an element of bytes (u8), found {type_text(place)}", place)
@@ -343,7 +345,7 @@ class _Verifier:
             self.fail("the result is no literal or variable of type i32", s.code)
 
     def calls(self, s: loop.CallFunction | loop.CallHost | loop.Grow | loop.Has) -> None:
-        """Checks a statement that names the result of other code, or whether there is any."""
+        """Checks a call that names its result, or a `Has`."""
         for e in own_exprs(s):
             self.expr(e)
             if e.lanes != 1:
@@ -398,7 +400,7 @@ class _Verifier:
         return lanes
 
     def expr(self, e: Expr) -> None:
-        """Check that everything is in scope and well formed."""
+        """Check that `e` is well formed and that all its names are in scope."""
         for symbol in symbols(e):
             if symbol not in self.vars and symbol not in self.buffers:
                 kind = "variable" if isinstance(symbol, Var) else "buffer"
@@ -509,7 +511,7 @@ _NAMING = (
     loop.Allocate, loop.LetStmt, loop.Reinterpret, loop.Locate, loop.CallFunction, loop.CallHost,
     loop.Grow, loop.Has,
 )  # fmt: skip
-"""The statements that name something for the rest of their block."""
+"""The kinds of statements that declare names for the rest of their block."""
 
 _EXPRESSIONS: dict[type, Callable] = {
     ir.Unary: _Verifier._unary, ir.Binary: _Verifier._binary, ir.Load: _Verifier._load,

@@ -1,6 +1,6 @@
-"""Walking and rebuilding statements.
+"""Walks over statements and rebuilds them.
 
-Rebuilding keeps identity: a statement without changed parts is the same object.
+Rebuilding keeps identity: a statement without changed parts stays the same object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Reader = Callable[[Stmt], tuple[Any, ...]]
 
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements directly inside."""
+    """The statements directly inside `stmt`."""
     return _bodies(type(stmt))(stmt)
 
 
@@ -37,17 +37,17 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
 
 
 def declared(stmt: Stmt) -> tuple[Any, ...]:
-    """The variables and buffers that the statement declares for those inside it."""
+    """The variables and buffers that `stmt` declares for the statements inside it."""
     return _binders(type(stmt))(stmt)
 
 
 def bound_vars(stmt: Stmt) -> tuple[Var, ...]:
-    """The variables that the statement declares for those inside it."""
+    """The variables that `stmt` declares for the statements inside it."""
     return tuple(v for v in declared(stmt) if isinstance(v, Var))
 
 
-# One cache for each role: hashing a member of an enumeration calls Python code, and these functions
-# run for every statement of every pass.
+# There is one cache for each role, since these functions run for every statement of every pass.  A
+# role as part of the key would be slow: hashing a member of an enumeration calls Python code.
 @cache
 def _bodies(kind: type[Stmt]) -> _Reader:
     return _reader(kind, Role.BODY)
@@ -64,7 +64,7 @@ def _binders(kind: type[Stmt]) -> _Reader:
 
 
 def _reader(kind: type[Stmt], role: Role) -> _Reader:
-    """A function that gives the values of all fields with a role, in order."""
+    """A function from a statement to the values of its fields with a role, in order."""
     declared = fields_with(kind, role)
     names = [f.name for f in declared]
     if not declared:
@@ -97,7 +97,7 @@ def map_stmt(stmt: Stmt, f_expr: ExprMap | None = None, f_stmt: StmtMap | None =
     Buffers stay the same objects (extents of allocations are not mapped).  An `f_stmt` that
     replaces an `Allocate` must also replace the loads and stores of its buffer.
     """
-    done: list[Stmt] = []  # the rebuilt statements of a parent that is not rebuilt yet
+    done: list[Stmt] = []  # children of parents that are not rebuilt
     waiting: list[tuple[Stmt, Iterator[Expr] | None]] = [(stmt, None)]
     while waiting:
         s, mapped = waiting.pop()
@@ -136,12 +136,12 @@ def rebuild(
     bind: Callable[[Any], Any] | None = None,
     refer: Callable[[Buffer], Buffer] | None = None,
 ) -> Stmt:
-    """`stmt` with `sub` applied to the statements inside and `ex` to its own expressions, in the
-    order of its fields.
+    """`stmt` with `sub` applied to the statements directly inside it and `ex` to its own
+    expressions, in the order of its fields.
 
-    bind: replaces binders before the statements inside are mapped; with it each statement is a new
-        object, as copies need.
-    refer: replaces the buffers that are stored to.
+    bind: replaces binders before the statements inside are mapped.  If it is given, the result is
+        always a new object, as copies need.
+    refer: replaces the buffer of a store.
     """
     if isinstance(stmt, nodes.Seq):
         stmts = tuple([sub(s) for s in stmt.stmts])
@@ -174,14 +174,15 @@ def rebuild(
 
 @cache
 def _plan(kind: type[Stmt]) -> tuple[tuple[str, Role, bool], ...]:
-    """For each field its name, its role, and whether it is a tuple."""
+    """The name and role of each field, and whether it is a tuple."""
     return tuple((f.name, f.role, f.is_many) for f in fields_of(kind))
 
 
 def rebuild_through(stmt: Stmt, sub: StmtMap, ex: ExprMap, passed: StmtMap = lambda s: s) -> Stmt:
-    """As `rebuild`, but allocations and sequences may be nested arbitrarily deeply (a kernel of a
-    thousand stages has a thousand allocations): `sub` is applied to the innermost statements that
-    are neither, and `passed` to each rebuilt allocation and sequence.
+    """As `rebuild`, but passes through allocations and sequences, which may be nested arbitrarily
+    deeply (a kernel of a thousand stages has a thousand allocations).  `sub` is applied to the
+    first statements inside them that are neither.  `passed` is applied to each rebuilt allocation
+    and sequence.
     """
 
     def is_passed(s: Stmt) -> bool:
@@ -210,8 +211,9 @@ def rebuild_through(stmt: Stmt, sub: StmtMap, ex: ExprMap, passed: StmtMap = lam
 def left_through(
     stmt: Stmt, sub: Callable[[Stmt], Stmt | None], is_passed: Callable[[Stmt], bool]
 ) -> Stmt | None:
-    """The remainder of a sequence or an allocation after `sub` has removed statements.  Nested
-    statements for which `is_passed` holds are entered, however deep.  None if nothing is left.
+    """`stmt`, a sequence or an allocation, after `sub` has rewritten or removed the statements
+    inside.  Nested sequences and allocations are entered, however deep, if `is_passed` holds for
+    them.  None if nothing is left.
     """
     done: list[Stmt | None] = []
     waiting = [(stmt, False)]
@@ -231,7 +233,7 @@ def left_through(
 
 
 def _of_parts(stmt: Stmt, parts: list[Stmt | None]) -> Stmt | None:
-    """A sequence or an allocation of the remaining parts."""
+    """`stmt`, a sequence or an allocation, with its remaining parts; None if there are none."""
     left = [p for p in parts if p is not None]
     if not left:
         return None
@@ -241,5 +243,5 @@ def _of_parts(stmt: Stmt, parts: list[Stmt | None]) -> Stmt | None:
 
 
 def written(stmt: Stmt) -> set[Buffer]:
-    """The buffers that statements inside store to."""
+    """The buffers to which `stmt` and statements inside it store."""
     return {s.buffer for s in walk(stmt) if isinstance(s, nodes.Store)}

@@ -1,23 +1,24 @@
 """Barriers between accesses of a block's threads to memory that they share.
 
-A barrier is placed before a statement that conflicts with an access since the last barrier: one of
-the two writes.  A branch or a loop counts as one statement.
+A barrier is placed before a statement that conflicts with an access since the last barrier.  Two
+accesses to a buffer conflict if at least one of them writes.  A branch or a loop counts as one
+statement.
 
-Two accesses with the same index belong to one thread, if no part of the index has changed between
-them.  This needs that no branch lets only some threads store: a store with the same index in two
-threads is itself a race.  Nor does a store conflict with itself in another iteration: it writes
-each element once before it is read.  A loop is analysed twice, the second time as a later
-iteration.
+Two accesses with the same index come from one thread, if no part of the index has changed between
+them, and do not conflict.  (This does not hold for code that only some threads run.  Elsewhere, a
+store with the same index in two threads would itself be a race.)  A store does not conflict with
+itself in another iteration: it writes each element once before a read.  A loop is analysed twice,
+the second time as a later iteration.
 
-A store to memory of several threads must be inside loops over all indices of threads that the
-launch has: otherwise threads with different indices would write the same elements.
+A store to memory of several threads must be inside loops over all thread indices of the launch.
+Otherwise threads with different indices would write the same elements.
 
-Asynchronous copies are already ordered: a wait and a barrier follow them.  A barrier is added only
-before them.
+A wait and a barrier follow asynchronous copies and order them.  So a barrier is added only before
+these copies.
 
-All threads of a block must reach a barrier.  So it is placed outside of all code that only some of
-them run: branches and loops that depend on the index of a thread, and loops over fewer threads than
-the block has.
+All threads of a block must reach a barrier.  So it is placed outside of all code that only some
+threads run: branches and loops that depend on the index of a thread, and loops over fewer threads
+than the block has.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from ..text import head, names_the_rest
 from ..visit import bound_vars, children, own_exprs, rebuild, rebuild_through, walk
 
 _Index = tuple[Expr, ...] | None
-"""None: an index of another iteration."""
+"""Indices of an access; None if they may belong to another iteration or thread."""
 _OF_WARP: _Index = (const(True),)
-"""The index of a warp's own memory as a whole, which it accesses in order."""
+"""Stands for all of a warp's own memory, which the warp accesses in order."""
 _Access = tuple[Buffer, nodes.Store | None, _Index]
-"""A buffer, the statement if it writes, and the index."""
+"""The buffer of an access, the store (None for a load), and the index."""
 
 
 def add_barriers(func: Func) -> Func:
@@ -57,7 +58,7 @@ def add_barriers(func: Func) -> Func:
 
 
 class _Block:
-    """The threads of one block."""
+    """Places the barriers of one launch, in the code of one block's threads."""
 
     def __init__(self, launch: nodes.For, func: Func) -> None:
         self.launch, self.func = launch, func
@@ -78,8 +79,8 @@ class _Block:
         self.varying: set[Var] = set()  # variables that differ between threads
 
     def check_owners(self, s: Stmt, bound: frozenset[str] = frozenset()) -> None:
-        """Raises ScheduleError for a store to memory of several threads that is the same for
-        threads with different indices; `bound` are the indices of the loops around `s`.
+        """Raises ScheduleError for a store to memory of several threads that is outside of a loop
+        over one of the thread indices.  `bound` has the kinds of the loops around `s`.
         """
         if isinstance(s, nodes.For):
             bound |= {s.kind}
@@ -97,7 +98,7 @@ class _Block:
     def check_exchanges(self, s: Stmt, only: str = "") -> None:
         """Raises ScheduleError if only some of the threads along x reach an exchange of values.
 
-        only: the condition under which only some of them run `s`.
+        only: the statement around `s` that only some threads run; "" if all threads run `s`.
         """
         if isinstance(s, nodes.WaveReduce) and only:
             raise ScheduleError(
@@ -122,16 +123,16 @@ class _Block:
         return self.stmt(self.launch) if self.tracked and self.threads else self.launch
 
     def stmt(self, s: Stmt) -> Stmt:
-        """`s` with barriers; all threads run it."""
+        """`s`, which all threads run, with barriers."""
         if isinstance(s, nodes.Seq):
             return seq(*(self.stmt(x) for x in s.stmts))
         if isinstance(s, nodes.Barrier):
             self.pending.clear()
             return s
-        if names_the_rest(s):  # these statements only define names for the statements after them
+        if names_the_rest(s):  # its body is the rest of the block
             if isinstance(s, nodes.LetStmt) and self.varies(s.value):
                 self.varying.add(s.var)
-            # Each group of threads exchanges its own values, so the result differs between groups.
+            # The result of an exchange differs between groups of threads.
             if isinstance(s, nodes.WaveReduce):
                 self.varying.add(s.var)
             own = _own_accesses(s, self.tracked)
@@ -153,8 +154,8 @@ class _Block:
     def accesses(self, s: Stmt, some: bool = False, together: bool = False) -> list[_Access]:
         """The accesses to tracked buffers in `s`.
 
-        some: whether only some threads run it.
-        together: whether each warp runs it once.
+        some: whether only some threads run `s`.
+        together: whether each warp runs `s` as one thread.
         """
         some = some or self.is_divergent(s)
         together = together or _is_of_warp(s)
@@ -172,7 +173,7 @@ class _Block:
         return self.branch(s) if isinstance(s, nodes.If) else s
 
     def before(self, found: list[_Access]) -> list[Stmt]:
-        """The barrier that is needed before these accesses, if any."""
+        """A list with the barrier that is needed before the accesses; empty if none is."""
         if not self.conflicts(found):
             return []
         self.pending.clear()
@@ -205,7 +206,9 @@ class _Block:
         return replace(s, body=body)
 
     def forget(self, changed: set[Var]) -> None:
-        """Forget indices with these variables: from here on they have other values."""
+        """Forget indices that mention variables in `changed`, which have other values from here
+        on.
+        """
         for buffer, pending in self.pending.items():
             self.pending[buffer] = {
                 (store, None if index is None or _mentions(index, changed) else index)
@@ -222,7 +225,7 @@ class _Block:
         return replace(s, then=then, otherwise=otherwise)
 
     def check_divergent(self, s: Stmt) -> None:
-        """Raises ScheduleError if `s`, which only some threads run, needs a barrier inside."""
+        """Raises ScheduleError if `s`, which only some threads run, needs a barrier inside it."""
         some = _Block(self.launch, self.func)
         some.varying = set(self.varying)
         if any(isinstance(x, nodes.Barrier) for x in walk(some.entered(s))):
@@ -252,7 +255,7 @@ class _Block:
 
 
 def _is_of_warp(s: Stmt) -> bool:
-    """Whether only the first thread of a warp runs `s`, for all of them."""
+    """Whether `s` is a loop that only the first thread of a warp runs, for the whole warp."""
     return isinstance(s, nodes.For) and s.kind == THREADS[0] and s.extent is const(1)
 
 
@@ -274,7 +277,7 @@ def _loads(s: Stmt) -> list[tuple[Buffer, tuple[Expr, ...]]]:
 
 
 def _own_accesses(s: Stmt, tracked: set[Buffer]) -> list[_Access]:
-    """The accesses to tracked buffers of `s` itself."""
+    """The accesses of `s` to tracked buffers, without those of statements inside it."""
     accesses: list[_Access] = [(b, None, index) for b, index in _loads(s) if b in tracked]
     if isinstance(s, nodes.Store) and s.buffer in tracked:
         accesses.append((s.buffer, s, s.indices))

@@ -1,14 +1,14 @@
-"""Very deep expressions are divided: parts are bound to variables.
+"""Divides very deep expressions: parts of them are bound to variables.
 
     y[i] = (((x[i] + 1) + 2) + ... )   ->   let part = ((x[i] + 1) + ... )
                                             y[i] = ((part + 100) + ... )
 
 People and programs write sums of a thousand terms.  The passes after lowering walk expressions
-recursively, which is the fastest way in Python but limited to a thousand levels.
+recursively.  That is the fastest way in Python, but limited to a thousand levels.
 
-A part inside a branch of a select is evaluated before the select.  So its loads are guarded by the
-conditions under which the branch would have been taken, except for loads that the statement makes
-in any case.
+A part inside a branch of a select is then evaluated before the select.  So its loads are guarded by
+the conditions under which the select would take the branch.  Loads that the statement makes in any
+case need no guard.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def bind_parts(func: Func) -> Func:
 
 def _bound(stmt: Stmt) -> Stmt:
     if isinstance(stmt, (Allocate, Evaluate)):
-        return stmt  # extents are small expressions; a prefetched load must remain a load
+        return stmt  # extents are small; prefetch needs its load
     parts = _parts(own_exprs(stmt))
     if not parts:
         return stmt
@@ -52,7 +52,7 @@ def _bound(stmt: Stmt) -> Stmt:
 
 
 def _parts(roots: tuple[Expr, ...]) -> list[Expr]:
-    """The parts at which to divide the expressions, inner parts first."""
+    """The subexpressions to bind to variables, inner ones first."""
     depth: dict[Expr, int] = {}
     order: list[Expr] = []
     for root in roots:
@@ -75,18 +75,20 @@ def _parts(roots: tuple[Expr, ...]) -> list[Expr]:
 
 
 class _Bindings:
-    """The parts with the conditions under which they are needed."""
+    """Finds the conditions under which parts are needed, and the values of their variables."""
 
     def __init__(self, parts: list[Expr], names: dict[Expr, Var]) -> None:
         self.parts = parts
         self.names = names
         self.reached: dict[Expr, Expr] = {}
-        """For each part, the condition under which an expression above evaluates it."""
+        """Part -> the condition under which an expression around it evaluates it."""
         self.risky: set[Expr] = set()
-        """Loads and checks that do not always happen, and expressions that contain one."""
+        """Loads and checks that a statement may not make, and expressions that contain one."""
 
     def of(self, roots: tuple[Expr, ...]) -> tuple[list[tuple[Var, Expr]], Callable[[Expr], Expr]]:
-        """Variables in an order in which each uses only earlier ones, and rewritten expressions."""
+        """The variables with their values, each of which uses only earlier variables, and a
+        function that rewrites a root to use them.
+        """
         self.risky = _risky(roots)
         for root in roots:
             if root in self.names:
@@ -110,7 +112,9 @@ class _Bindings:
         return self._rebuilt(root)
 
     def _reach(self, top: Expr, cond: Expr) -> None:
-        """Record the conditions under which `top`, evaluated if `cond`, evaluates parts below."""
+        """Record the conditions under which the evaluation of `top` evaluates the parts inside it.
+        `top` itself is evaluated if `cond` is true.
+        """
         stop = {p: p for p in self.names if p is not top}
         conds = {top: cond}
         for node in reversed([*post_order(top, stop)]):
@@ -121,7 +125,9 @@ class _Bindings:
                 known[child] = when if before is None else _either(before, when)
 
     def _rebuilt(self, root: Expr, top: Expr | None = None, guard: Expr = _ALWAYS) -> Expr:
-        """`root` over the variables of the parts below, with its loads guarded."""
+        """`root` with variables in place of the parts inside it.  Its loads are guarded by
+        `guard`.
+        """
         done: dict[Expr, Expr] = {p: v for p, v in self.names.items() if p is not top}
         for node in post_order(root, done):
             new = rebuilt(node, done)
@@ -132,10 +138,12 @@ class _Bindings:
 
 
 def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
-    """Loads and checks in `roots` under a condition, and expressions that contain them."""
+    """Loads and checks that the evaluation of `roots` may not make, and expressions that contain
+    one.
+    """
     bits: dict[Expr, int] = {}
     happen: dict[Expr, int] = {}
-    """Loads and checks that happen whenever an expression is evaluated, as a set of bits."""
+    """Expression -> the loads and checks that its evaluation always makes, as a set of bits."""
     for root in roots:
         for node in post_order(root, happen):
             if isinstance(node, ir.Select) and node.cond.lanes == 1:
@@ -175,7 +183,7 @@ def _either(a: Expr, b: Expr) -> Expr:
 
 
 def _in_order(values: dict[Var, Expr]) -> list[tuple[Var, Expr]]:
-    """`values` sorted so that each uses only earlier ones."""
+    """`values` sorted such that each value uses only earlier variables."""
     done: dict[Var, Expr] = {}
     begun: set[Var] = set()
     stack = list(reversed(values))

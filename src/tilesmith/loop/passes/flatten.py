@@ -1,10 +1,10 @@
-"""Flatten buffers of any rank to rank 1, in row-major order, so that every access has one index.
+"""Flatten buffers of any rank to rank 1, in row-major order.  Every access then has one index.
 
     A: f32[4, 8]                     A: f32[32]
     A[i, j] = B[j, i] + 1     ->     A[i * 8 + j] = B[j * 4 + i] + 1
 
-Flat indices are simplified in place: the parts of a fused loop's variable (`p // 8`, `p % 8`)
-    recombine.  A scalar (rank 0) becomes one element.
+Flat indices are simplified with the facts at their statement, so the parts of a fused loop's
+variable (`p // 8`, `p % 8`) recombine.  A scalar (rank 0) becomes one element.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..visit import rebuild_through
 
 
 def flatten(func: Func) -> Func:
-    """`func` with every buffer of rank 1; the same object if they are so already."""
+    """`func` with buffers of rank 1 only; the same object if all buffers have rank 1 already."""
     flattener = _Flattener()
     params = tuple(flattener.flat(p) if isinstance(p, Buffer) else p for p in func.params)
     body = flattener.stmt(func.body, EMPTY)
@@ -44,7 +44,7 @@ class _Flattener:
     def __init__(self) -> None:
         self._flat: dict[Buffer, Buffer] = {}
         self._done: dict[Expr, Expr] = {}
-        """Rewritten but not simplified expressions."""
+        """Expression -> the rewritten expression before simplification."""
 
     def flat(self, buffer: Buffer) -> Buffer:
         flat = self._flat.get(buffer)
@@ -101,7 +101,7 @@ class _Flattener:
         ))  # fmt: skip
 
     def allocation(self, stmt: Stmt) -> Stmt:
-        """An allocation of the flat buffer; another statement as it is."""
+        """An allocation becomes one of the flat buffer; any other statement stays."""
         if not isinstance(stmt, Allocate):
             return stmt
         buffer = self.flat(stmt.buffer)

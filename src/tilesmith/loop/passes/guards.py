@@ -1,4 +1,6 @@
-"""Guards: the predicates along which loops are split (`peel`, `trim`), and clamps (`peel`)."""
+"""Guards: predicates and clamps of indices along which loops are split.  `peel` uses both, `trim`
+only predicates.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,13 @@ def unrolled_size(stmt: Stmt) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SplitGuard:
-    """A condition along which loops may be split.
+    """A condition `form >= 0` along which loops may be split.
 
-    node: the expression that is replaced.
-    form: `form >= 0` is the condition.
-    held: value of `node` where the condition is true.
-    failed: value of `node` elsewhere.
-    likely: whether it guards a loop tail.
+    node: the expression that is replaced where the condition is decided: a predicate or a clamp.
+    form: the sum that is at least 0 where the condition is true.
+    held: replacement of `node` where the condition is true.
+    failed: replacement of `node` where the condition is false.
+    likely: whether the condition guards a loop tail.
     """
 
     node: Expr
@@ -55,7 +57,9 @@ def _of_condition(cond: Expr, likely: bool) -> list[SplitGuard]:
 
 
 def _clamps(loop: For) -> Iterator[SplitGuard]:
-    """The clamps in indices of loads that differ between the lanes of a vectorized loop."""
+    """The minima and maxima, in indices of loads, that differ between the lanes of a vectorized
+    loop.
+    """
     for root in exprs(loop.body):
         for load in post_order(root) if loop.var in symbols(root) else ():
             if not isinstance(load, ir.Load):
@@ -73,7 +77,9 @@ def _clamps(loop: For) -> Iterator[SplitGuard]:
 
 
 class Guards:
-    """Guards of statements and variables bound in them; cached: peeling works from outside in."""
+    """Guards of statements, and variables bound in them.  They are cached, since peeling works from
+    outside in.
+    """
 
     def __init__(self) -> None:
         self._done: dict[Stmt, tuple[tuple[SplitGuard, ...], frozenset[Stmt]]] = {}
@@ -86,11 +92,11 @@ class Guards:
         return [s for s in self._visit(stmt)[1] if isinstance(s, For)]
 
     def bound(self, stmt: Stmt) -> frozenset[Var]:
-        """Variables bound by statements inside."""
+        """Variables that `stmt` and statements inside it bind."""
         return frozenset(v for s in self._visit(stmt)[1] for v in bound_vars(s))
 
     def _visit(self, stmt: Stmt) -> tuple[tuple[SplitGuard, ...], frozenset[Stmt]]:
-        """Guards, and the statements that bind variables (loops and lets)."""
+        """The guards in `stmt`, and its statements that bind variables (loops and lets)."""
         if stmt not in self._done:
             for s in reversed([*walk(stmt)]):  # inner statements first
                 if s not in self._done:
@@ -98,7 +104,7 @@ class Guards:
         return self._done[stmt]
 
     def _of_statement(self, stmt: Stmt) -> tuple[tuple[SplitGuard, ...], frozenset[Stmt]]:
-        """`_visit` for one statement, with the results of the statements inside."""
+        """The result of `_visit` for a statement, from the results of the statements inside it."""
         guards: dict[Expr, SplitGuard] = {}
         loops: frozenset[Stmt] = frozenset((stmt,) if bound_vars(stmt) else ())
         own: list[SplitGuard] = []
@@ -132,7 +138,7 @@ def _reads(node: ir.Select) -> bool:
 
 
 def renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
-    """`stmt` with expressions replaced throughout (not inside the replacements)."""
+    """`stmt` with expressions replaced everywhere except inside the replacements."""
     if not values:
         return stmt
     done: dict[Expr, Expr] = dict(values)

@@ -3,14 +3,14 @@
     for i in range(n):                if m > 4:
         if m > 4: S(i)        ->          for i in range(n): S(i)
 
-If the condition shares the loop's body with other statements, the loop is split into two versions.
-The body must be small (`VERSION_LIMIT` stores) and have few such conditions (`CONDITION_LIMIT`).
-In each version, the conditions that follow from it are decided: the guards of a tile's rows make
-one more version than there are rows, not all combinations.
+If the loop's body has other statements beside the `if`, the loop gets two versions.  The body must
+then be small (`VERSION_LIMIT` stores) and have few invariant conditions (`CONDITION_LIMIT`).  In
+each version, other conditions that follow from the value of this condition are decided too.  So n
+guards of a tile's rows make n + 1 versions, not all combinations.
 
-Invariant arithmetic stays: code generation computes shared sub-expressions once, and LLVM hoists
-    loop invariants well.  Allocations stay too.  Their memory is planned at compile time, so they
-    cost nothing, and a longer live range would only enlarge the workspace.
+Invariant arithmetic stays in the loop: code generation computes shared subexpressions once, and
+LLVM hoists loop invariants well.  Allocations stay too: their memory is planned at compile time, so
+they cost nothing, and a longer live range would only enlarge the workspace.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ..nodes import For, Func, If, Seq, Stmt, Store, seq
 from ..visit import rebuild_through, walk
 
 VERSION_LIMIT = 16
-"""Upper bound on the stores of a loop body that is copied for an invariant condition."""
+"""Upper bound on the stores of a loop body that gets two versions for an invariant condition."""
 
 CONDITION_LIMIT = 8
-"""Upper bound on the invariant conditions beside other statements in a loop body that is copied."""
+"""Upper bound on the different invariant conditions in a loop body that gets two versions."""
 
 
 def hoist(func: Func) -> Func:
@@ -67,7 +67,7 @@ def _with_body(loop: For, body: Stmt) -> Stmt:
 
 
 def _invariant_if(loop: For) -> tuple[If, bool] | None:
-    """A loop-invariant `If`, and whether it is the whole body."""
+    """A loop-invariant `If` in the body, and whether it is the whole body; None without one."""
     body = loop.body
     if isinstance(body, If):
         return (body, True) if _is_invariant(body.cond, loop) else None
@@ -79,7 +79,7 @@ def _invariant_if(loop: For) -> tuple[If, bool] | None:
 
 
 def _conditions(loop: For) -> int:
-    """Number of invariant conditions beside other statements in the body."""
+    """Number of different invariant conditions of `If`s in the body."""
     assert isinstance(loop.body, Seq)
     conds = {s.cond for s in loop.body.stmts if isinstance(s, If) and _is_invariant(s.cond, loop)}
     return len(conds)
@@ -90,7 +90,9 @@ def _is_invariant(cond: Expr, loop: For) -> bool:
 
 
 def _choose(body: Stmt, chosen: If, value: bool) -> Stmt:
-    """The body for this value of the condition, with conditions that follow from it decided too."""
+    """The body if the condition of `chosen` has this value.  Conditions that follow from it are
+    decided too.
+    """
     assert isinstance(body, Seq)
     known = EMPTY.assuming(chosen.cond if value else ~chosen.cond)
     parts: list[Stmt] = []
@@ -106,10 +108,12 @@ def _choose(body: Stmt, chosen: If, value: bool) -> Stmt:
 
 
 def _decided(stmt: Stmt, chosen: If, value: bool, known: Context) -> bool | None:
-    """The value of the condition of a statement, if it has one and it is known."""
+    """The value of a statement's condition; None if it is not known, or if there is no
+    condition.
+    """
     if not isinstance(stmt, If):
         return None
-    if stmt.cond is chosen.cond:  # the simplifier may not prove that a condition implies itself
+    if stmt.cond is chosen.cond:  # the simplifier may not prove this
         return value
     cond = known.simplify(stmt.cond)
     return bool(cond.value) if isinstance(cond, Const) else None

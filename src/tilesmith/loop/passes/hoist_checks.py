@@ -1,13 +1,13 @@
-"""Hoist checks of indices out of the loops that don't change them: a row selected by index is
-copied without a check for each of its vectors.
+"""Hoist checks of indices out of loops in which they are invariant.  A row selected by an index is
+then copied without a check for each of its vectors.
 
     for j in range(n):                                   let p = check_index(x[i], m, w * i)
         y[w * i + j] = t[w * check_index(x[i],     ->    for j in range(n):
                                          m, w * i + j)]      y[w * i + j] = t[w * p + j]
 
-The position, which only a report uses, comes from the first iteration.  A check moves only if that
-iteration surely makes it: so the report stays the same.  LLVM can't move it, since a check may
-report.
+Only an error report uses the position; a moved check has the position of the first iteration.  A
+check moves only if the first iteration surely makes it, so that the report stays the same.  LLVM
+can't move a check, since it may report.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..nodes import Allocate, Assert, For, Func, If, LetStmt, Return, Stmt
 from ..visit import bound_vars, children, exprs, map_stmt, own_exprs, walk, written
 
 _Key = tuple[Expr, ...]
-"""The index and the extent of a check, on which its value depends."""
+"""The index and the extent of a check: its value depends only on these."""
 
 
 def hoist_checks(func: Func) -> Func:
@@ -46,7 +46,7 @@ def hoist_checks(func: Func) -> Func:
 
 
 def _hoisted(stmt: Stmt) -> Stmt:
-    """A loop preceded by the checks that it doesn't change; any other statement unchanged."""
+    """A loop preceded by its invariant checks; any other statement unchanged."""
     if not isinstance(stmt, For):
         return stmt
     sure = _sure(stmt.body)
@@ -80,8 +80,8 @@ def _hoisted(stmt: Stmt) -> Stmt:
 
 
 def _sure(stmt: Stmt) -> dict[_Key, Expr]:
-    """The checks of scalars that `stmt` makes under all conditions, without those of inner loops,
-    in order; of equal keys the first.
+    """The checks of scalars that `stmt` makes under all conditions, in order, without those in
+    inner loops.  For each key the result has the first check.
     """
     done: list[dict[_Key, Expr]] = []
     waiting = [(stmt, False)]
@@ -106,7 +106,9 @@ def _sure(stmt: Stmt) -> dict[_Key, Expr]:
 
 
 def _evaluated(roots: Iterable[Expr]) -> list[Expr]:
-    """The checks of scalars that evaluating `roots` makes, whichever branches selects choose."""
+    """The checks of scalars that an evaluation of `roots` always makes, whatever branches its
+    selects take.
+    """
     always = reached(roots, lambda e: e.children[:1] if isinstance(e, Select) else e.children)
     return [e for e in always if is_check(e) and e.lanes == 1]
 

@@ -25,19 +25,19 @@ class CannotVectorizeError(Exception):
 class LaneValues:
     """Values of expressions in the body of one loop, for all its iterations at once.
 
-    An expression varies between lanes if it mentions a key of `env`.  If a function takes a `mask`,
-    the value is needed in its true lanes only (None: in all).
+    An expression varies between lanes if it mentions a key of `env`.  A method's `mask` means that
+    the value is needed only in the lanes where the mask is true (None: in all lanes).
 
     var: the loop's variable.
     start: its first value.
     lanes: the number of iterations.
-    ctx: facts about the variables of the loops around.
-    env: variables that differ between lanes, with their vectors.
-    private: buffers allocated inside, with the buffers that hold a copy for each lane.
-    memo: results by expression and mask.
-    known: for each mask, the loads made by evaluating the mask, with their vectors.
-    varies: by expression, whether it varies between lanes.
-    some_lane: masks that are known to be true in the first (0) or the last (-1) lane, or both.
+    ctx: facts about the variables of the loops around this loop.
+    env: variable that differs between lanes -> its vector.
+    private: buffer allocated inside the loop -> the buffer with a copy for each lane.
+    memo: (expression, mask) -> the result.
+    known: mask -> the loads that the evaluation of the mask makes, with their vectors.
+    varies: expression -> whether it varies between lanes.
+    some_lane: mask -> the lanes among the first (0) and the last (-1) in which it is surely true.
     """
 
     var: Var
@@ -66,7 +66,7 @@ class LaneValues:
         return differs
 
     def expr(self, e: Expr, mask: Expr | None) -> Expr:
-        """`e` in every lane: a scalar if all lanes agree."""
+        """The value of `e` in all lanes: a scalar if it does not vary, else a vector."""
         key = (e, mask)
         value = self.memo.get(key)
         if value is None:
@@ -82,7 +82,9 @@ class LaneValues:
         return new if new.lanes == self.lanes else ir.Broadcast(new, self.lanes)
 
     def invariant(self, e: Expr, mask: Expr | None) -> Expr:
-        """One value for all lanes; its loads and checks must not run if no lane needs them."""
+        """A value that does not vary.  Its loads and checks must not run if no lane needs the
+        value.
+        """
         if mask is None or not _is_guarded(e):
             return e
         if mask in self.some_lane:
@@ -115,7 +117,7 @@ class LaneValues:
             and not e.dtype.is_float
             and not isinstance(e.b, ir.Const)
         ):
-            # an inactive lane might divide by zero, on which only integers trap
+            # An inactive lane might divide by zero.  Only integer divisions trap.
             active = mask if mask.lanes == self.lanes else ir.Broadcast(mask, self.lanes)
             children[1] = ir.Select(
                 active, children[1], ir.Broadcast(const(1, e.dtype), self.lanes)
@@ -123,8 +125,8 @@ class LaneValues:
         return e.with_children(tuple(children))
 
     def one_check(self, e: Expr) -> Expr | None:
-        """A check whose lanes have one index and one extent, so that one check serves all; its
-        report names the first lane's position.  None for other expressions.
+        """If `e` is a check with the same index and extent in all lanes: one check for all of them,
+        whose report has the first lane's position.  None for other expressions.
         """
         if not is_check(e) or any(map(self.differs, e.children[:2])):
             return None
@@ -132,7 +134,7 @@ class LaneValues:
         return None if self.differs(position) else e.with_children((*e.children[:2], position))
 
     def ramp(self, e: Expr, mask: Expr | None) -> Expr | None:
-        """An affine index as one ramp, with a scalar base and a stride."""
+        """An affine index as one ramp with a scalar base and a stride; None if it is not affine."""
         terms, constant = affine_form(e)
         if e in terms:
             return None
@@ -189,7 +191,9 @@ class LaneValues:
         return self.vector(index, mask)
 
     def is_inside(self, buffer: Buffer, index: Expr) -> bool:
-        """Whether a register buffer has all lanes of an index: unneeded reads then cost nothing."""
+        """Whether `buffer` is in registers and all lanes of the index are inside it.  Then reads in
+        lanes that don't need the value do no harm.
+        """
         index = simplify(index, self.ctx)
         if buffer.scope != "register" or buffer in self.private or not isinstance(index, ir.Ramp):
             return False
@@ -214,7 +218,7 @@ class LaneValues:
         no = mask
         if _needs_mask(e.if_false):
             no = self.narrower(mask, ir.Unary("not", cond), ir.Unary("not", e.cond))
-        # the loads in the condition have been evaluated
+        # The branches may use loads that the evaluation of the condition has made.
         known = dict(self.known.get(mask, {}))
         known |= {load: self.expr(load, mask) for load in _surely_loaded(e.cond)}
         for narrow in (m for m in (yes, no) if m is not mask):
@@ -227,12 +231,14 @@ class LaneValues:
         var = Var(e.var.name, e.var.type, value.lanes)
         if value.lanes > 1:
             self.env[e.var] = var
-            self.varies.clear()  # earlier results were computed without the variable
+            self.varies.clear()  # these results did not know the variable
             return ir.Let(var, value, self.vector(e.body, mask))
         return ir.Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
 
     def narrower(self, mask: Expr | None, cond: Expr, scalar: Expr) -> Expr:
-        """`mask` and `cond` (lanes of `scalar`); records a lane in which both are surely true."""
+        """The mask `mask and cond`, where `cond` has the lanes of `scalar`.  The method records in
+        `some_lane` where it is surely true.
+        """
         both = _both(mask, cond)
         lanes = frozenset((0, -1)) if mask is None else self.some_lane.get(mask, frozenset())
         ends = {0: self.start, -1: self.start + const(self.lanes - 1)}
@@ -251,7 +257,7 @@ def _both(mask: Expr | None, cond: Expr) -> Expr:
 
 
 def _surely_loaded(cond: Expr) -> list[ir.Load]:
-    """The loads of a condition that are executed unconditionally."""
+    """The loads that each evaluation of a condition makes."""
 
     def inside(e: Expr) -> tuple[Expr, ...]:
         return (
@@ -266,7 +272,9 @@ def _surely_loaded(cond: Expr) -> list[ir.Load]:
 
 
 def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
-    """Add `k * e` to `terms`; returns the constant plus the constant of `k * e`."""
+    """Add the terms of `k * e` to `terms`.  Returns `constant` plus the constant part of `k *
+    e`.
+    """
     inner, c = affine_form(e)
     for atom, n in inner.items():
         terms[atom] = terms.get(atom, 0) + k * n
@@ -274,7 +282,9 @@ def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
 
 
 def _needs_mask(e: Expr) -> bool:
-    """Whether a branch is evaluated in its lanes only: it loads, checks or may divide by 0."""
+    """Whether a branch must be evaluated only in the lanes that take it: it loads, checks or may
+    divide by 0.
+    """
     return any(
         needs_guard(n)
         or (isinstance(n, ir.Binary) and n.op in _DIVISIONS and not isinstance(n.b, ir.Const))

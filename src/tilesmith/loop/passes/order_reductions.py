@@ -1,9 +1,10 @@
-"""Reductions in the order of their loops: a vectorised loop that adds to one element is unrolled.
+"""Keep reductions in the order of their loops: a vectorised loop that adds to one element is
+unrolled.
 
     for k in vectorized(8):               for k in unrolled(8):
         s[i] = s[i] + x[i, k]      ->         s[i] = s[i] + x[i, k]
 
-For `accuracy="strict"`: lanes would first add up the terms among themselves.
+This pass runs for `accuracy="strict"`.  A vectorised loop would first add the lanes to each other.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from ..visit import bound_vars, map_stmt, own_exprs, walk
 
 
 def order_reductions(func: Func) -> Func:
-    """`func` (stage "nest") with vectorised loops of reductions unrolled, or serial if their extent
-    is not known; the same object if there are none.
+    """`func` (stage "nest") with vectorised loops of reductions unrolled, or serial if the extent
+    is not constant.  The same object if there are no such loops.
     """
 
     def in_order(stmt: Stmt) -> Stmt:
@@ -30,7 +31,7 @@ def order_reductions(func: Func) -> Func:
 
 
 def _accumulates(loop: For) -> bool:
-    """Whether several iterations update one element."""
+    """Whether several iterations of `loop` update one element."""
     varies: set[Var] = {loop.var}
     private = {s.buffer for s in walk(loop.body) if isinstance(s, Allocate)}
     for s in walk(loop.body):

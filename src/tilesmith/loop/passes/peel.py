@@ -1,4 +1,4 @@
-"""Peel: split loops so that guards are provably true in the part that runs most.
+"""Peel: split loops such that guards are provably true in the part that runs most often.
 
     for io in range(4):                        for io in range(3):
         for ii in unrolled(16):                    for ii in unrolled(16):
@@ -9,23 +9,24 @@ A guard is a comparison `sum >= 0` from one of three sources:
 
 - a conjunct of a likely `If`;
 - a conjunct of the condition of a `Select` that protects a load (padding, a concatenation);
-- the comparison of a minimum or maximum in the index of a load that differs between vector lanes (a
-  border that is repeated or reflected).  Inside the border the load is then a plain vector.
+- the comparison in a minimum or maximum, if this is part of a load's index and differs between
+  vector lanes (a border that is repeated or reflected).  Inside the border the load is then a plain
+  vector load.
 
-The variables of the loops between the split loop and the guard are eliminated with their ranges.
-One atom and a constant remain, or a longer sum that is fixed outside the body.  The atom is the
-loop's variable, or an expression of outer variables with known bounds, like `p % 4` of a fused
-loop's `p`.
+The variables of loops between the split loop and the guard are eliminated: their ranges give the
+minimum of the sum.  Then one atom (a term that is no sum itself) and a constant remain, or a longer
+sum that is fixed outside the body.  The atom is the loop's variable, or an expression with known
+bounds such as `p % 4`, where `p` is the variable of a fused loop.
 
-- A serial loop over the atom's variable is cut into up to three: before, main, after (padding has a
-  guard on both sides).  The outer parts are peeled again.  If they run once, inner loops get
-  constant extents.
-- A parallel loop stays one loop, to keep the load balanced: its body becomes `if <main>: ... else:
-  ...`.  So does a body whose guards depend on several atoms, or on an atom that is not a loop's
+- If the atom is the variable of a serial loop, the loop is cut into up to three loops: before,
+  main, after (padding has a guard on both sides).  The parts before and after are peeled again.  If
+  such a part runs once, its inner loops get constant extents.
+- A parallel loop stays one loop, to keep the load balanced.  Its body becomes `if <main>: ... else:
+  ...`.  The same is done if guards depend on several atoms, or on an atom that is not a loop's
   variable.
-- If the length of the tail is known at run time only, the other branch has versions (`tails`).
-- Code growth is bounded.  No split makes the kernel, counted in stores after unrolling, larger than
-  three times its size, or than `FREE_SIZE` if that is more.
+- If the length of the tail is known at run time only, the `else` branch gets versions (`tails`).
+- Code growth is bounded.  The size of a kernel is its number of stores after unrolling.  No split
+  increases it beyond the maximum of three times the original size and `FREE_SIZE`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from .simplify import simplify_stmt
 from .tails import tail_versions
 
 FREE_SIZE = 256
-"""Number of stores (after unrolling) up to which a kernel may always grow."""
+"""Size of a kernel (stores after unrolling) up to which it may always grow."""
 
 
 def peel(func: Func) -> Func:
@@ -63,7 +64,7 @@ def peel(func: Func) -> Func:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The values of an atom for which a guard is true.
+    """The range of an atom's values for which a guard is true.
 
     guard: the guard.
     low, high: first and last value.
@@ -76,11 +77,11 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """A range of an atom in which guards are true in all iterations of the inner loops.
+    """A range of an atom's values for which guards are true in all iterations of the inner loops.
 
-    atom: the expression.
+    atom: the expression whose values are split.
     low, high: first and last value.
-    ranges: the guards.
+    ranges: the guards that are true in the range, each with its own range.
     """
 
     atom: Expr
@@ -104,7 +105,7 @@ class _Peeler:
         return rebuild_through(stmt, lambda s: self.stmt(s, inner), lambda e: e)
 
     def loop(self, stmt: For, ctx: Context) -> Stmt:
-        if stmt.kind == "vectorized":  # its guards become masks
+        if stmt.kind == "vectorized":  # here guards become masks
             return stmt
         inner = in_loop(ctx, stmt)
         if (
@@ -115,7 +116,7 @@ class _Peeler:
             split = self.split_for(stmt.body, inner, stmt.var)
             if split is not None:
                 return self.cut(stmt, split, ctx)
-        # guards that depend only on the loop's own variable become constants
+        # Unrolling makes guards that depend only on the variable of this loop constant.
         if stmt.kind == "unrolled":
             body = self.stmt(stmt.body, inner)
         else:
@@ -125,7 +126,9 @@ class _Peeler:
         )
 
     def body(self, stmt: Stmt, ctx: Context, var: Var) -> Stmt:
-        """A loop's body: versioned along an atom of the loop's variable, else visited."""
+        """The body of the loop over `var`: with versions along an atom that mentions `var` if
+        possible, else peeled inside.
+        """
         split = self.split_for(stmt, ctx, None, var)
         if split is not None:
             return self.version(stmt, split, ctx, var)
@@ -139,7 +142,9 @@ class _Peeler:
     def split_for(
         self, body: Stmt, ctx: Context, wanted: Expr | None, mentions: Var | None = None
     ) -> _Split | None:
-        """The best split of `body` along the atom `wanted`, or any that mentions a variable."""
+        """The split of `body` with the most guards, along the atom `wanted` or along a fixed atom
+        that mentions `mentions`.  None if there is none, or if the budget is too small.
+        """
         size = unrolled_size(body)
         if size > self.budget:
             return None
@@ -173,7 +178,9 @@ class _Peeler:
         return best
 
     def condition_for(self, body: Stmt, ctx: Context, var: Var) -> tuple[SplitGuard, Affine] | None:
-        """A guard that is fixed outside `body`, with the sum that is >= 0 if it is true."""
+        """A guard that is decided outside `body`, and a sum that mentions `var`: where the sum is
+        >= 0, the guard is true in all of `body`.
+        """
         guards = self.guards.collect(body)
         if not guards or unrolled_size(body) > self.budget:
             return None
@@ -187,32 +194,32 @@ class _Peeler:
                 continue
             values = ctx.sum_interval(reduced)
             if values.hi is not None and values.hi < 0:
-                continue  # the condition is never true, so splitting gains nothing
+                continue  # never true: splitting gains nothing
             return guard, reduced
         return None
 
     def inside(self, body: Stmt, ctx: Context) -> Context:
-        """`ctx` with the ranges of the loops in `body`."""
+        """`ctx` with the ranges of the variables of loops in `body`."""
         for v, (low, high) in self.inner_ranges(body, ctx).items():
             ctx = ctx.with_interval(v, make(low, high))
         return ctx
 
     def inner_ranges(self, body: Stmt, ctx: Context) -> dict[Var, tuple[int, int]]:
-        """Ranges of the variables of the loops in `body`; a variable of unknown range is absent."""
+        """Variable of a loop in `body` -> its range.  Variables of unknown range are absent."""
         ranges: dict[Var, tuple[int, int]] = {}
         for loop in self.guards.loops(body):
             start, count = ctx.interval(loop.start), ctx.interval(loop.extent)
             if start.lo is None or start.hi is None or count.hi is None:
                 continue
             low, high = start.lo, max(start.hi + count.hi - 1, start.lo)
-            before = ranges.get(loop.var, (low, high))  # copies of a loop have the same variable
+            before = ranges.get(loop.var, (low, high))  # copies of a loop share it
             ranges[loop.var] = (min(low, before[0]), max(high, before[1]))
         return ranges
 
     # --- how to split
 
     def cut(self, stmt: For, split: _Split, ctx: Context) -> Stmt:
-        """Up to three loops in sequence over consecutive ranges of the variable."""
+        """Up to three loops in sequence, over consecutive ranges of the variable of `stmt`."""
         assert isinstance(stmt.start, Const) and isinstance(stmt.extent, Const)
         first, end = int(stmt.start.value), int(stmt.start.value) + int(stmt.extent.value)
         self.budget -= unrolled_size(stmt.body)
@@ -225,7 +232,7 @@ class _Peeler:
             (first, split.low, {}),
             (split.high + 1, end, {}),
         )
-        # The main part comes first because it takes precedence in the budget.
+        # The main part is made first, since it takes precedence in the budget.
         for low, high, facts in ranges:
             if low < high:
                 parts.append(self.part(stmt, low, high, facts, ctx))
@@ -241,10 +248,10 @@ class _Peeler:
         return Seq(()) if simple is None else self.stmt(simple, ctx)
 
     def version(self, stmt: Stmt, split: _Split, ctx: Context, var: Var) -> Stmt:
-        """`if atom <= high: ... else: ...`, then the same for the lower end, inside.
+        """`if atom <= high: ... else: ...`, and inside it the same for the lower end.
 
-        One end at a time: each side then has new bounds of the atom, and an atom with a single
-            possible value becomes that number.
+        Each call handles one end.  Each branch then has new bounds of the atom.  An atom with a
+        single possible value is replaced by this number.
         """
         atom, bounds = split.atom, ctx.interval(split.atom)
         assert bounds.lo is not None and bounds.hi is not None
@@ -259,7 +266,7 @@ class _Peeler:
         self.budget -= unrolled_size(stmt)
         main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
         main = self.simplified(renamed(stmt, {g.node: g.held for g in decided}), main_ctx)
-        # The main part comes first because it runs most.
+        # The main part is made first, since it runs most often.
         main = self.again(main, main_ctx, var, bounds, atom)
         if rest_values[0] == rest_values[1]:
             rest = renamed(stmt, {atom: const(rest_values[0])})
@@ -269,7 +276,7 @@ class _Peeler:
         return If(cond, main, None if _is_nothing(rest) else rest)
 
     def again(self, stmt: Stmt, ctx: Context, var: Var, before: Interval, atom: Expr) -> Stmt:
-        if ctx.interval(atom) == before:  # no new facts, so the same split would follow
+        if ctx.interval(atom) == before:  # no new facts: the same split again
             return self.stmt(stmt, ctx)
         return self.body(stmt, ctx, var)
 
@@ -290,7 +297,7 @@ class _Peeler:
         if guard.likely and any(not symbols(a).isdisjoint(self.extents) for a in form[0]):
             rest = tail_versions(rest, rest_ctx, self.extents, self.budget)
         main = self.body(main, main_ctx, var)
-        # if only a part of the inner loops passes the guard, the same split would follow again
+        # If `form` is only a minimum of the guard's sum, `body` would find the same split again.
         rest = self.body(rest, rest_ctx, var) if known else self.stmt(rest, rest_ctx)
         return If(cond, main, rest if not _is_nothing(rest) else None)
 
@@ -304,7 +311,7 @@ def _is_nothing(stmt: Stmt) -> bool:
 
 
 def _eliminate(form: Affine, inner: frozenset[Var], ctx: Context) -> Affine | None:
-    """`form` at its minimum over the values of `inner`; None if that is unknown."""
+    """The minimum of `form` over all values of the variables `inner`; None if it is unknown."""
     left: dict[Expr, int] = {}
     constant = form[1]
     for atom, k in form[0].items():
@@ -320,7 +327,9 @@ def _eliminate(form: Affine, inner: frozenset[Var], ctx: Context) -> Affine | No
 
 
 def _intersection(atom: Expr, ranges: list[_Range]) -> _Split:
-    """The guards that can be true together, likely ones and wide ranges first."""
+    """The split along `atom` in which the most important guards are true together: likely ones come
+    first, then those with wide ranges.
+    """
     first, *others = sorted(ranges, key=lambda r: (not r.guard.likely, r.low - r.high))
     low, high, held = first.low, first.high, [first]
     for r in others:

@@ -1,11 +1,11 @@
-"""Scalarize: loops become serial, for writers that leave vectors to a compiler.
+"""Scalarize: make loops serial, for code generators that leave vectorisation to a compiler.
 
     for i in parallel(4):                   for i in range(4):
         for j in unrolled(2):      ->           for j in range(2):
             for k in vectorized(8): S               for k in range(8): S
 
-The iterations of all kinds may run one after the other, so nothing else changes.  Loops over the
-blocks and threads of a device are kept.
+Iterations of all kinds of loops may run one after the other, so only the kinds change.  Loops over
+the blocks and threads of a device are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from ..visit import map_stmt
 
 
 def scalarize(func: Func) -> Func:
-    """`func` with only serial and bound loops; the same object if it has no others."""
+    """`func` with loops that are serial or bound to a device; the same object if it has no other
+    loops.
+    """
     body = map_stmt(func.body, f_stmt=_serial)
     return func.with_body(body)
 

@@ -1,18 +1,18 @@
-"""Share: a value that many branches of `Select`s use is computed once, before its statement.
+"""Share: compute a value that many branches of `Select`s use once, before the statement.
 
     y[i] = select(c, f(x[i]), select(d, g(x[i]), ...))
       ->
     let t = select(c or (not c and d) or ..., x[i], 0.0)
     y[i] = select(c, f(t), select(d, g(t), ...))
 
-A `Select` evaluates only the chosen branch if that reads memory.  So a value that `n` branches use
-is evaluated at `n` places, each with its own condition.  In a chain of operators that use their
-input in several branches, the places multiply: the code would grow exponentially with the length of
-the chain.
+A `Select` whose branches read memory evaluates only the branch that it takes.  So a value that `n`
+branches use is evaluated at `n` places, each with its own condition.  In a chain of operators that
+use their input in several branches, the numbers of places multiply: the code would grow
+exponentially with the length of the chain.
 
-So where selects would be copied (those by indices more than `COPIES` times), a value with more than
-`PLACES` places gets a name.  It is computed if one of the places needs it, and always if two
-opposite branches do.
+So if selects would be copied (more than `COPIES` times on average, if their conditions depend on
+indices only), a value with more than `PLACES` places gets a name.  It is computed if one of the
+places needs it.  If both branches of a select need it, the condition of this select is left out.
 """
 
 from __future__ import annotations
@@ -37,19 +37,23 @@ from ..nodes import Func, If, LetStmt, Stmt, Store
 from ..visit import map_stmt
 
 COPIES = 4
-"""Number of copies of selects by indices, on average, from which values get names: most such
-selects are decided after unrolling, which names would prevent.
+"""Average number of copies of selects by indices above which values get names.  Unrolling decides
+most of these selects; names would prevent that.
 """
 
 PLACES = 4
-"""Upper bound on the branches in which one value is computed, where values get names."""
+"""Upper bound on the places of a value without a name, in statements whose values get names."""
 
 Place = tuple[int, ...]
-"""Conditions of a use, outermost first: twice a condition's number, plus 1 if it must be false."""
+"""The place of a use: the conditions around it, outermost first.  A condition is twice its number,
+plus 1 if it must be false.
+"""
 
 
 def share(func: Func) -> Func:
-    """`func` (stage "nest") with values of many branches named; the same object if none is."""
+    """`func` (stage "nest") with names for values that many branches use; the same object if there
+    are none.
+    """
     return func.with_body(map_stmt(func.body, f_stmt=_shared))
 
 
@@ -77,8 +81,8 @@ def _shared(stmt: Stmt) -> Stmt:
 def named_values(
     roots: Sequence[Expr], mask: Expr | None = None
 ) -> tuple[list[tuple[Var, Expr]], tuple[Expr, ...]]:
-    """The values of `roots` that get names, in the order in which they are computed, and the roots
-    that use the names.
+    """The named values in `roots`, in the order in which they are computed, and the roots rewritten
+    to use the names.
 
     mask: the condition under which all roots are evaluated; None for always.
     """
@@ -86,7 +90,7 @@ def named_values(
     guarded: set[Expr] = set()
     for node in order:
         if isinstance(node, Let):
-            return [], tuple(roots)  # inner expressions depend on the variable of the let
+            return [], tuple(roots)  # inner expressions may use its variable
         if needs_guard(node) or not guarded.isdisjoint(node.children):
             guarded.add(node)
     if not _are_copied([n for n in order if _protects(n, guarded)], guarded):
@@ -100,7 +104,9 @@ def _protects(node: Expr, guarded: set[Expr]) -> bool:
 
 
 def _are_copied(selects: list[Expr], guarded: set[Expr]) -> bool:
-    """Whether `selects`, inner ones first, would be copied too many times."""
+    """Whether the code would contain too many copies of `selects`, which are sorted with inner ones
+    first.
+    """
     by_data = any(isinstance(s, Select) and s.cond in guarded for s in selects)
     most = len(selects) * (1 if by_data else COPIES)
     copies: dict[Expr, int] = {}
@@ -113,24 +119,26 @@ def _are_copied(selects: list[Expr], guarded: set[Expr]) -> bool:
 
 
 class _Guards:
-    """The conditions under which values are needed.
+    """Finds the values that get names, and the conditions under which they are needed.
 
-    guarded: the expressions that may be evaluated only where they are needed.
+    guarded: the expressions that must not be evaluated where they are not needed.
     """
 
     def __init__(self, guarded: set[Expr]) -> None:
         self.places: dict[Expr, dict[Place, None]] = {node: {} for node in guarded}
         self.conds: dict[Expr, int] = {}
         self.parts: dict[Expr, Expr] = {}
-        """Conditions that get names too: conditions of values, and operands of these."""
+        """Conditions that get names too: those of named values, and the operands of these
+        conditions.
+        """
 
     def of(self, roots: Iterable[Expr], order: list[Expr], mask: Expr | None) -> dict[Expr, Expr]:
-        """The values to be named, each with its condition."""
+        """Value that gets a name -> the condition under which it is computed."""
         named: dict[Expr, Expr] = {}
         outside = () if mask is None else (self.number(mask),)
         for root in roots:
             self.use(root, (outside,))
-        for node in reversed(order):  # users first
+        for node in reversed(order):  # users come first
             if node not in self.places:
                 continue
             places = list(self.places.pop(node))
@@ -155,9 +163,9 @@ class _Guards:
         return self.conds.setdefault(cond, 2 * len(self.conds))
 
     def condition(self, places: Iterable[Place]) -> Expr:
-        """The disjunction of `places`."""
+        """The condition that at least one of `places` is reached."""
         left = dict.fromkeys(places)
-        # inner ones first: two of them make an outer one
+        # Inner places come first: two opposite ones are replaced by their common outer place.
         work = sorted(left, key=len, reverse=True)
         for n, place in enumerate(work):  # the loop appends to the list
             if any(place[:length] in left for length in range(len(place))):
@@ -170,7 +178,8 @@ class _Guards:
             return const(True)
         conds = list(self.conds)
         result: Expr = const(False)
-        # not `and`, which evaluates both sides: an inner condition may load only where it is needed
+        # Not `and`, which evaluates both operands: loads of an inner condition must run only where
+        # needed.
         for place in left:
             holds: Expr = const(True)
             for c in place:
@@ -183,16 +192,19 @@ class _Guards:
 
 
 def _first_shorter(work: list[Place], start: int, length: int) -> int:
-    """The position for a place of `length` conditions in `work`, from `start` on."""
+    """The position in `work`, from `start` on, at which to insert a place of `length`
+    conditions.
+    """
     return next((i for i in range(start, len(work)) if len(work[i]) <= length), len(work))
 
 
 def _placed(
     roots: Sequence[Expr], guards: dict[Expr, Expr]
 ) -> tuple[list[tuple[Var, Expr]], tuple[Expr, ...]]:
-    """Names, also of guards, in an order in which each value uses only earlier ones.
+    """Names with their values, each of which uses only earlier names, and the rewritten roots.
 
-    If a guard needs a value that in turn needs the guarded one, the guard contains a copy of it.
+    A guard may need a value that in turn needs the guarded value.  Then the guard contains a copy
+    of it.
     """
     lets: list[tuple[Var, Expr]] = []
     names: dict[Expr, Expr] = {}
@@ -216,5 +228,5 @@ def _placed(
 
 
 def _topmost(root: Expr, named: Container[Expr]) -> list[Expr]:
-    """The named nodes of `root` that are not inside another named node."""
+    """The named nodes in `root` that are not inside another named node."""
     return [n for n in reached([root], lambda n: () if n in named else n.children) if n in named]

@@ -1,8 +1,7 @@
-"""Simplify a kernel: every expression under the facts that hold at its place, and the statements
-around it.
+"""Simplify a kernel: every expression under the facts that hold at its place, and its statements.
 
-The facts come from the loops around it (the range of each variable), the conditions of enclosing
-`If`s and the values of lets.  The pass also
+The facts come from enclosing loops (the range of each variable), the conditions of enclosing `If`s
+and the values of lets.  The pass also
 
 - removes statements without effect: branches never taken, loops that never run, empty sequences;
 - substitutes the variable of a loop that runs once;
@@ -39,7 +38,7 @@ from ..nodes import Func, Stmt
 from ..visit import left_through, own_exprs, rebuild, walk
 
 Env = dict[Expr, Expr]
-"""The replacements of removed variables."""
+"""Removed variable -> its replacement."""
 
 
 def simplify_func(func: Func) -> Func:
@@ -50,7 +49,9 @@ def simplify_func(func: Func) -> Func:
 
 
 def simplify_stmt(stmt: Stmt, ctx: Context = EMPTY, env: Env | None = None) -> Stmt | None:
-    """`stmt` simplified under facts `ctx`, with `env` substituted; None if nothing is left."""
+    """`stmt` simplified under the facts `ctx`, with the replacements `env`; None if nothing is
+    left.
+    """
     return _RULES.get(type(stmt), _other)(stmt, ctx, env or {})
 
 
@@ -84,7 +85,8 @@ def _for(stmt: nodes.For, ctx: Context, env: Env) -> Stmt | None:
 def _narrowed(
     stmt: nodes.For, start: Expr, extent: Expr, body: Stmt, ctx: Context
 ) -> nodes.For | None:
-    """The loop over only those iterations in which the guard around its whole body can be true.
+    """The loop restricted to iterations in which the guard around its whole body can be true; None
+    if this is impossible or does not pay.
 
     for i in range(0, 16):            for i in range(0, min(16, n - j * 16)):
         if j * 16 + i < n: S    ->        S
@@ -114,8 +116,8 @@ def _narrowed(
     elif stmt.kind == "vectorized" and (
         not _is_good_width(int(count.value)) or _touches_registers(body)
     ):
-        # A full vector with a constant mask is faster than an odd number of lanes.  Accesses of two
-        # widths would keep a register buffer out of registers.
+        # A full vector with a constant mask is faster than an unusual number of lanes.  Accesses of
+        # two widths would keep a register buffer out of registers.
         return None
     inner = nodes.If(all_of(*kept), body.then, None, body.likely) if kept else body.then
     return nodes.For(stmt.var, low, count, stmt.kind, inner)
@@ -136,7 +138,7 @@ def _touches_registers(stmt: Stmt) -> bool:
 
 
 def guard_form(cond: Expr) -> Affine | None:
-    """d with `cond` equal to d >= 0."""
+    """The affine form d such that `cond` is equivalent to d >= 0; None if there is none."""
     negated = isinstance(cond, ir.Unary) and cond.op == "not"
     compare = cond.a if isinstance(cond, ir.Unary) and negated else cond
     if not isinstance(compare, ir.Compare) or compare.op not in ("lt", "le"):
@@ -150,7 +152,9 @@ def guard_form(cond: Expr) -> Affine | None:
 
 
 def bound_on(cond: Expr, var: Var) -> tuple[bool, Expr] | None:
-    """A bound in `cond`: (True, e) for `var < e`, (False, e) for `var >= e`; e is free of `var`."""
+    """The bound on `var` in `cond`: (True, e) for `var < e`, (False, e) for `var >= e`, where e
+    does not mention `var`.
+    """
     form = guard_form(cond)
     if form is None:
         return None
@@ -228,7 +232,7 @@ def _let(stmt: nodes.LetStmt, ctx: Context, env: Env) -> Stmt | None:
 
 
 def _block(stmt: nodes.Seq | nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
-    """Simplify sequences and allocations inside each other, however deep."""
+    """Simplify nested sequences and allocations, however deep."""
 
     def is_passed(s: Stmt) -> bool:
         return not (isinstance(s, nodes.Allocate) and _names_gone(s, env))
@@ -239,7 +243,7 @@ def _block(stmt: nodes.Seq | nodes.Allocate, ctx: Context, env: Env) -> Stmt | N
 
 
 def _names_gone(stmt: nodes.Allocate, env: Env) -> bool:
-    """Whether the extents name a variable that was removed."""
+    """Whether the extents mention a removed variable."""
     dims = stmt.buffer.shape
     return bool(env) and any(isinstance(d, Expr) and substitute(d, env) is not d for d in dims)
 
@@ -252,7 +256,9 @@ def _tensorize(stmt: nodes.Tensorize, ctx: Context, env: Env) -> Stmt | None:
 
 
 def _allocate_under_lets(stmt: nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
-    """An allocation whose extents name removed variables: their names are kept around it."""
+    """An allocation whose extents mention removed variables.  Lets around it keep these
+    variables.
+    """
     used: set[Var] = set()
     for extent in stmt.buffer.shape:
         if isinstance(extent, Expr):
@@ -278,7 +284,7 @@ def _assert(stmt: nodes.Assert, ctx: Context, env: Env) -> Stmt | None:
 
 
 def _other(stmt: Stmt, ctx: Context, env: Env) -> Stmt:
-    """A statement that is kept, even if nothing is left inside it."""
+    """A statement of any other kind.  It is kept even if nothing is left inside it."""
     return rebuild(
         stmt,
         lambda s: simplify_stmt(s, ctx, env) or nodes.Seq(()),

@@ -1,11 +1,11 @@
-"""Tails of symbolic extents: versions for the expected number of rows, for one row, and for a
-quarter, a half or all of a tile.
+"""Versions of the tails of symbolic extents: for the expected number of rows, for one row, and for
+a quarter, a half or all of a tile.
 
 If the number of rows in the tail of a register tile is known at run time only, a guard around each
-row would be a branch in the innermost loop.  So the tail has versions.  One is for the number of
-rows that are left at the expected size.  One is for a single row: a language model generates one
-token at a time.  In the others all rows of a tile, of half a tile or of a quarter are computed, the
-fewest that are enough; rows past the last one repeat it.
+row would be a branch in the innermost loop.  So the tail gets versions.  The first is for the
+number of rows that remain at the expected size.  The second is for a single row: a language model
+generates one token at a time.  The others compute all rows of a quarter of a tile, of half a tile
+or of a tile.  The shortest of them that is long enough runs, and rows past the last row repeat it.
 
     for i in unrolled(4):                ->   if n - o * 4 == 3:
         if likely(o * 4 + i < n):                 for i in unrolled(3):
@@ -19,8 +19,8 @@ fewest that are enough; rows past the last one repeat it.
                                               else:
                                                   the same for 4 rows
 
-Only stores to registers lose their guards.  Stores from registers to memory keep them, so that no
-row past the last is ever visible.
+Only stores to registers lose their guards.  Stores from registers to memory keep them, so that rows
+past the last row are never visible.
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ from .guards import unrolled_size
 from .simplify import guard_form
 
 PARTS = (2, 4)
-"""Divisors of a tile for which a tail has versions.  Shorter tiles leave the FMA units idle."""
+"""A tail has versions for a tile's rows divided by these.  Shorter tiles would leave the FMA units
+idle.
+"""
 
 
 def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int) -> Stmt:
-    """Versions of the tail `stmt`; one of them runs.
+    """A statement that chooses between versions of the tail `stmt` at run time.
 
     extents: the symbolic extents.
-    budget: upper bound on the stores, after unrolling, of the version for the expected size.
+    budget: size of `stmt` (stores after unrolling) up to which there are several versions.
     """
     whole = _whole(stmt, ctx)
     if whole is stmt:
@@ -72,10 +74,10 @@ def _loops(stmt: Stmt) -> Iterator[For]:
 
 
 def _likely_rows(last: Affine, loop: For, extents: frozenset[Var]) -> tuple[int, ...]:
-    """The numbers of rows of a partial last tile that get versions: one, and the number at the
+    """Row counts for which the partial last tile gets its own version: 1, and the count at the
     expected sizes.  Empty if the tail depends on more than the symbolic extents.
 
-    Terms of outer loops count whole tiles.
+    Terms of outer loops must be whole tiles.
     """
     if not isinstance(loop.extent, ir.Const):
         return ()
@@ -89,7 +91,9 @@ def _likely_rows(last: Affine, loop: For, extents: frozenset[Var]) -> tuple[int,
 
 
 def _of_rows(stmt: Stmt, last: Affine, rows: int, is_whole: bool) -> Stmt:
-    """`stmt` with register tiles of `rows` rows only, without guards if all are there."""
+    """`stmt` with register tiles of `rows` rows.  The rows have no guards if `is_whole`: then all
+    are in the tail.
+    """
     if isinstance(stmt, For) and _guard(stmt) == last:
         assert isinstance(stmt.body, If)
         body = stmt.body.then if is_whole else stmt.body
@@ -98,7 +102,9 @@ def _of_rows(stmt: Stmt, last: Affine, rows: int, is_whole: bool) -> Stmt:
 
 
 def _shorter(stmt: Stmt, last: Affine, loop: For, whole: Stmt, ctx: Context) -> Stmt:
-    """`whole`, or a version for a part of a tile where that holds all rows of the tail."""
+    """`whole`, preceded by versions for parts of a tile.  A version runs if its part has at least
+    as many rows as the tail.
+    """
     assert isinstance(loop.extent, ir.Const)
     shortest = whole
     for part in PARTS:
@@ -110,7 +116,9 @@ def _shorter(stmt: Stmt, last: Affine, loop: For, whole: Stmt, ctx: Context) -> 
 
 
 def _whole(stmt: Stmt, ctx: Context) -> Stmt:
-    """`stmt` without guards of the rows of register tiles that have a first row."""
+    """`stmt` without guards of rows in register tiles that surely have a first row.  Rows past the
+    last one repeat it.
+    """
     if isinstance(stmt, For) and stmt.kind == "unrolled":
         last = _last_row(stmt, ctx)
         if last is not None:
@@ -121,7 +129,9 @@ def _whole(stmt: Stmt, ctx: Context) -> Stmt:
 
 
 def _guard(loop: For) -> Affine | None:
-    """The last value of a loop's variable where its body's guard is true; None without one."""
+    """The last value of a loop's variable for which the guard of the body is true; None without a
+    guard.
+    """
     body = loop.body
     if not isinstance(body, If) or not body.likely or body.otherwise is not None:
         return None
@@ -133,7 +143,9 @@ def _guard(loop: For) -> Affine | None:
 
 
 def _last_row(loop: For, ctx: Context) -> Affine | None:
-    """`_guard` of a loop that computes at least one row in registers."""
+    """The result of `_guard` for a loop that surely computes at least one row and stores only to
+    registers of this row; else None.
+    """
     last = _guard(loop)
     if last is None or not ctx.nonnegative(last):
         return None
@@ -150,14 +162,16 @@ def _innermost(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def _is_own(stmt: Stmt, row: Var) -> bool:
-    """Whether `stmt` is a store to registers of that row alone, not a sum of several rows."""
+    """Whether `stmt` is a store to registers of row `row` alone, and not a sum over rows."""
     if not isinstance(stmt, Store) or stmt.buffer.scope != "register":
         return False
     return any(row in symbols_in(i) for i in stmt.indices)
 
 
 def _of_row(stmt: Stmt, var: Var, row: Expr) -> Stmt:
-    """`stmt` for `row` instead of its own row.  Registers stay the same, indexed by `var`."""
+    """`stmt` computed from row `row` of memory instead of row `var`.  Registers are still indexed
+    by `var`.
+    """
     if not isinstance(stmt, Store):
         return rebuild_through(stmt, lambda s: _of_row(s, var, row), lambda e: _read(e, var, row))
     value = _read(stmt.value, var, row)

@@ -1,13 +1,13 @@
-"""Tensorise: loops that a schedule gave to a tensor intrinsic become one call of it.
+"""Tensorise: loops that a schedule assigned to a tensor intrinsic become one call of it.
 
     tensor dot_8:                              C[ramp(i * 8, 1, 8)] = tensor_dot_8(
         for j in vectorized(8):         ->         C[ramp(i * 8, 1, 8)], A[ramp(k * 2, 1, 2)],
             for q in unrolled(2):                  W[ramp(k * 16, 1, 16)])
                 C[i * 8 + j] = C[i * 8 + j] + i32(A[k * 2 + q]) * i32(W[k * 16 + j * 2 + q])
 
-The schedule has proved that the loops compute the intrinsic's behaviour.  Here the tiles must have
-the memory layout that the instruction reads.  Where a guard is left inside, the loops are kept for
-partial tiles.
+The schedule has proved that the loops compute the intrinsic's behaviour.  This pass checks that the
+tiles have the memory layout that the instruction reads.  If a guard remains inside the loops, the
+loops are kept for partial tiles.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def tensorize(func: Func) -> Func:
 
 
 def without_intrinsics(func: Func) -> Func:
-    """`func` with the loops instead of the intrinsics that compute them."""
+    """`func` with loops in place of all intrinsics."""
     return _without(func, lambda s: True)
 
 
 def without_own_intrinsics(func: Func) -> Func:
-    """`func` with the loops instead of intrinsics that one thread runs alone."""
+    """`func` with loops in place of the intrinsics that one thread runs alone."""
     return _without(func, lambda s: tensor_intrinsic(s.intrinsic).threads == 1)
 
 
@@ -80,7 +80,7 @@ def _call(stmt: Tensorize) -> Stmt:
     fitting = (intrinsic, *(of_rows(intrinsic, n) for n, _ in shape))  # the tail has fewer rows
     fitted = next((i for i in fitting if i is not None and _has_shape(i, shape)), None)
     if fitted is None:
-        return stmt.body  # no intrinsic computes such a tail
+        return stmt.body  # no intrinsic has this shape
     intrinsic = fitted
     problem = ""
     for term in _terms(intrinsic, inner):
@@ -90,7 +90,7 @@ def _call(stmt: Tensorize) -> Stmt:
                 axes = [loops[n].var for n in order]
                 strides = {o: _strides(e, axes) for o, e in tiles.items()}
                 if any(_moves(s) != _moves(intrinsic.strides(o)) for o, s in strides.items()):
-                    continue  # another operand has this index
+                    continue  # this order is that of other operands
                 problem = _misplaced(intrinsic, tiles, strides)
                 if not problem:
                     vectors = {
@@ -110,12 +110,16 @@ def _call(stmt: Tensorize) -> Stmt:
 
 
 def _has_shape(intrinsic: TensorIntrinsic, loops: list[tuple[int, bool]]) -> bool:
-    """Whether loops, given as (extent, whether reduced), are the axes in some order."""
+    """Whether `loops`, as pairs (extent, whether reduced), are the intrinsic's axes in some
+    order.
+    """
     return sorted(loops) == sorted(zip(intrinsic.extents, intrinsic.is_reduced, strict=True))
 
 
 def _terms(intrinsic: TensorIntrinsic, store: Store) -> list[Expr]:
-    """The terms that the loops add to the old result, or store."""
+    """The possible terms that the loops add to the old result; the stored value if the intrinsic
+    does not accumulate.
+    """
     if not intrinsic.accumulates:
         return [store.value]
     here = ir.Load(store.buffer, store.indices)
@@ -126,10 +130,10 @@ def _terms(intrinsic: TensorIntrinsic, store: Store) -> list[Expr]:
 
 
 def _holds_everywhere(guard: Expr, loops: list[For]) -> Expr | None:
-    """A condition outside of the loops under which `guard` is true in all of their iterations; None
-    if it is not linear.
+    """A condition without the loops' variables that implies that `guard` is true in all iterations;
+    None if `guard` is not linear.
 
-    An inequality of sums that is true in all corners of a box is true in the box.
+    A linear inequality that is true in all corners of a box is true in the whole box.
     """
     conditions: list[Expr] = []
     for part in conjuncts(guard):
@@ -144,13 +148,13 @@ def _holds_everywhere(guard: Expr, loops: list[For]) -> Expr | None:
 
 
 def _is_linear(e: Expr, loops: list[For]) -> bool:
-    """Whether the variables of loops occur only as terms of a sum."""
+    """Whether the loops' variables occur only as terms of the sum `e`."""
     own = {f.var for f in loops}
     return all(t in own or not free_vars(t) & own for t in affine_form(e)[0])
 
 
 def _strides(load: ir.Load, loops: list[Var]) -> list[int]:
-    """Stride in memory between neighbouring iterations, for each loop."""
+    """For each loop, the stride in memory between the elements of neighbouring iterations."""
     terms, _ = affine_form(load.indices[0])
     return [terms.get(v, 0) for v in loops]
 
@@ -158,7 +162,7 @@ def _strides(load: ir.Load, loops: list[Var]) -> list[int]:
 def _misplaced(
     intrinsic: TensorIntrinsic, tiles: dict[Operand, ir.Load], strides: dict[Operand, list[int]]
 ) -> str:
-    """Description of the error in the tiles' memory layouts; empty if there is none."""
+    """Text about the first tile with a wrong memory layout; empty if there is none."""
     for operand, actual in strides.items():
         wanted = list(intrinsic.strides(operand))
         if not _fits(intrinsic, operand, actual):
@@ -172,7 +176,9 @@ def _misplaced(
 
 
 def _fits(intrinsic: TensorIntrinsic, operand: Operand, actual: list[int]) -> bool:
-    """Whether a tile has the intrinsic's layout; rows that it loads itself may have any stride."""
+    """Whether a tile has the layout that the intrinsic reads.  If the intrinsic loads operands
+    itself, the rows of these may have any stride.
+    """
     wanted = intrinsic.strides(operand)
     apart = intrinsic.load is not None and operand is not intrinsic.result
     row = operand.strides()[0] if apart and len(operand.shape) > 1 else None
@@ -194,9 +200,9 @@ def _vector(
     wanted: Sequence[int],
     actual: list[int],
 ) -> ir.Load:
-    """The elements of a tile, from the first one on.
+    """A load of all elements of a tile as one vector.
 
-    wanted, actual: for each axis, the stride that the tile has in a vector, and in memory.
+    wanted, actual: strides of the tile along each axis, in the vector and in memory.
     """
     first = simplify(substitute(load.indices[0], begin))
     if operand.size == 1:

@@ -1,11 +1,12 @@
-"""Unrolled loops for a writer of scalar code whose registers have no addresses.
+"""Unrolls loops for a code generator of scalar code in which registers have no addresses.
 
     for i in range(4):                    for i in unrolled(4):
         r[i] = x[i]               ->          r[i] = x[i]
     for j in vectorized(8): S             for j in range(8): S
 
-A loop whose variable is part of an index into registers is unrolled.  If other loops index the
-memory, too, it becomes private memory of the thread with addresses.
+A loop whose variable is part of an index into registers is unrolled.  If an index into a buffer in
+registers can't become constant, the buffer moves to the thread's private memory, which has
+addresses.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from ..visit import exprs, map_stmt, walk
 from .vector_copies import is_copy
 
 TILE = 128
-"""Elements of a tile of a fragment."""
+"""Number of elements of a tile of a fragment."""
 
 MOST_COPIES = 256
-"""Upper bound on the copies of a loop's body; a larger array does not fit registers."""
+"""Upper bound on the copies of a loop's body.  A larger array would not fit registers."""
 
 
 def unroll_registers(func: Func) -> Func:
-    """`func` (stage "nest") whose only vectorised loops are copies (see `vector_copies`).  After
-    unrolling, all indices into registers are constants, or the number of a thread for its part of a
-    fragment.  The same object if nothing changes.
+    """`func` (stage "nest") in which only copies are vectorised loops (see `vector_copies`).  After
+    unrolling, each index into registers is constant, or for a fragment the number of the thread.
+    The same object if nothing changes.
     """
     filling = {x.var for s in walk(func.body) if fill_of(s) for x in walk(s) if isinstance(x, For)}
     constant = {
@@ -72,7 +73,9 @@ def unroll_registers(func: Func) -> Func:
 
 
 def fill_of(s: Stmt) -> Store | None:
-    """The store in `s`, if `s` sets the elements of a tile of a fragment to one constant."""
+    """The store in `s`, if `s` sets all elements of a tile of a fragment to one constant; else
+    None.
+    """
     if not isinstance(s, For) or LOOP_KINDS[s.kind].level:
         return None
     count, inner = 1, s
@@ -85,7 +88,9 @@ def fill_of(s: Stmt) -> Store | None:
 
 
 def _filled(s: For) -> Stmt:
-    """A loop that fills a tile, and those inside it, as loops that are not copied."""
+    """If `s` fills a tile: `s` with serial loops, which are not unrolled.  Any other loop is
+    unchanged.
+    """
     if fill_of(s) is None:
         return s
 

@@ -1,4 +1,4 @@
-"""Trim: cut a loop where a guard becomes true or false, at bounds that depend on outer loops.
+"""Trim: cut a loop where a guard becomes true or false, if the place depends on outer loops.
 
     for k in range(64):                        for k in range(0, i * 8 + 1):
         for r in unrolled(8):                      for r in unrolled(8):
@@ -7,12 +7,13 @@
                 A[i * 8 + r, k], 0)                for r in unrolled(8):
                                                        C[r] = C[r] + select(k <= i * 8 + r, ...
 
-A guard is defined as in `peel`: a sum that must be at least 0.  Here it is the loop's variable
-    times a constant, plus a rest that depends on outer variables.  The minimum and maximum of the
-    rest over the inner loops give three ranges: the guard is true for all inner iterations, for
-    some, or for none.  The last range is omitted if it would only combine a reduction with its
-    identity; otherwise the condition is known to be false there.  `peel` handles constant bounds.
-    Loops of few iterations, such as those over the window of a convolution, are kept.
+A guard is defined as in `peel`: a sum that must be at least 0.  Here the sum is the loop's variable
+times a constant, plus a rest that depends on outer and inner variables.  The minimum and maximum of
+the rest over the inner loops divide the loop into three ranges: the guard is true for all inner
+iterations, for some, or for none.  The range for none is omitted if it would only combine a
+reduction with its identity.  Otherwise the guard is replaced by false there.  `peel` handles
+constant bounds.  Loops of few iterations, such as those over the window of a convolution, are not
+cut.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from .simplify import simplify_stmt
 from .vectorize import identity
 
 FEWEST = 16
-"""Fewest iterations of a loop that is cut."""
+"""Lower bound on the iterations of a loop that is cut."""
 DEPTH = 2
-"""Upper bound on the guards along which one loop is cut: a band has two."""
+"""Upper bound on the guards along which one loop is cut.  A band has two guards."""
 
 
 def trim(func: Func) -> Func:
@@ -51,12 +52,12 @@ def trim(func: Func) -> Func:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The ranges of a loop by the values of a guard.  Ranges are (start, end).
+    """The ranges (start, end) of a loop in which a guard has different values.
 
     guard: the guard.
-    always: where it is true for all inner iterations.
-    sometimes: where it is true for some.
-    never: where it is true for none.
+    always: where the guard is true for all inner iterations.
+    sometimes: where the guard may be true for some inner iterations.
+    never: where the guard is true for no inner iteration.
     """
 
     guard: SplitGuard
@@ -69,7 +70,9 @@ class _Trimmer:
     def __init__(self) -> None:
         self.guards = Guards()
         self.lanes: set[Expr] = set()
-        """Variables of the vectorised loops around: bounds that differ between lanes are no use."""
+        """Variables of enclosing vectorised loops.  A bound must not depend on them, since it would
+        differ between lanes.
+        """
 
     def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:
         if not self.guards.collect(stmt):
@@ -132,7 +135,7 @@ class _Trimmer:
             below = below.with_interval(loop.var, make(first.lo, first.hi + count.hi - 1))
         for guard in self.guards.collect(stmt.body):
             if guard.held is not const(True):
-                continue  # the condition clamps an index
+                continue  # a clamp of an index, not a predicate
             k, ends = _rest(guard.form, stmt.var, bound, below)
             if k == 0 or ends is None:
                 continue
@@ -158,7 +161,7 @@ def _rest(
     form: Affine, var: Var, inner: frozenset[Var], ctx: Context
 ) -> tuple[int, tuple[Affine, Affine] | None]:
     """The factor of `var` in `form`, and the minimum and maximum of the rest over the variables
-    `inner`; None if they are not known.
+    `inner`.  0 and None if they are not known.
     """
     outer: dict[Expr, int] = {}
     low = high = form[1]
@@ -182,8 +185,9 @@ def _rest(
 def _is_idle(stmt: Stmt, cond: Expr) -> bool:
     """Whether `stmt` changes nothing if `cond` is false.
 
-    Either it is a guard around everything, or it only combines accumulators with the identity.
-    (Adding 0 would change an accumulator of -0 to 0, but sums start from 0 and so never are -0.)
+    That is so if `cond` guards all stores, or if `stmt` only combines accumulators with the
+    identity.  (Adding 0 would change an accumulator of -0 to 0, but sums start from 0 and so are
+    never -0.)
     """
     if isinstance(stmt, Seq):
         return all(_is_idle(s, cond) for s in stmt.stmts)

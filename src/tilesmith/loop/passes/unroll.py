@@ -1,11 +1,12 @@
-"""Unroll: every loop of kind "unrolled" becomes copies with the variable's values substituted.
+"""Unroll: a loop of kind "unrolled" becomes copies of its body, one for each value of its variable.
 
     for i in unrolled(2):              C[io * 8] = A[io * 8]
         C[io * 8 + i * 4] = ...   ->   C[io * 8 + 4] = ...
 
-This is the hot pass, since a register tile makes dozens of copies.  So statements are copied once,
-at the innermost level, with the values of all unrolled variables at hand.  An affine index is not
-rebuilt but gets another constant: all copies share one expression for the invariant part.
+This pass takes much of the compile time, since a register tile makes dozens of copies.  So nested
+unrolled loops copy a statement once, with the values of all their variables.  An affine index is
+not rebuilt for each copy: all copies share the expression of its invariant part and only add
+another constant.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ from ..visit import left_through, rebuild, walk
 _ZERO = const(0)
 
 MOST_COPIES = 1 << 17
-"""Most copies of the bodies of all loops: a multiple of the operations a schedule may make."""
+"""Upper bound on the copies of all loop bodies together.  It is a multiple of the operations that a
+schedule may make.
+"""
 
 
 def unroll(func: Func) -> Func:
     """`func` without unrolled loops; the same object if it has none.
 
-    Raises InternalError if an unrolled loop's extent is not constant where it is copied, and
-    ScheduleError if there are more copies than `MOST_COPIES`.
+    Raises InternalError if the extent of an unrolled loop is not constant, even with the values of
+    outer unrolled variables.  Raises ScheduleError if there are more copies than `MOST_COPIES`.
     """
     if not any(isinstance(s, loop.For) and s.kind == "unrolled" for s in walk(func.body)):
         return func
@@ -42,7 +45,9 @@ def unroll(func: Func) -> Func:
 
 
 class _Values:
-    """The replacements of variables and buffers in the current copy; caches its expressions."""
+    """The replacements of variables and buffers in the current copy, with a cache of rewritten
+    expressions.
+    """
 
     __slots__ = ("buffers", "done", "symbols", "vars")
 
@@ -62,7 +67,7 @@ class _Values:
 class _Unroller:
     def __init__(self) -> None:
         self._sums: dict[Expr, tuple[dict[Expr, int], Expr]] = {}
-        """For each affine sum, the terms that are kept, and their sum."""
+        """Affine sum -> its terms without unrolled variables, and their sum."""
         self._copies = 0
 
     # --- expressions
@@ -97,9 +102,11 @@ class _Unroller:
         return result
 
     def index(self, e: Expr, values: _Values) -> Expr:
-        """An affine sum: terms with unrolled variables become a constant, the others are shared."""
+        """An integer expression.  In an affine sum, terms with unrolled variables become a
+        constant, and the copies share the sum of the others.
+        """
         terms, constant = affine_form(e)
-        if not terms or e in terms:  # an atom, such as a quotient or a minimum
+        if not terms or e in terms:  # no sum, but a quotient or a minimum
             assert isinstance(e, (ir.Binary, ir.Unary))
             return simplify(e.with_children(tuple(self.expr(c, values) for c in e.children)))
         kept: dict[Expr, int] = {}
@@ -117,7 +124,7 @@ class _Unroller:
         if moved:
             return simplify(from_affine(kept, constant))
         if not any(k > 0 for k in kept.values()):
-            return from_affine(kept, constant)  # the constant is the first term
+            return from_affine(kept, constant)  # begins with the constant
         rest = self._rest(e, kept)
         if constant == 0:
             return rest
@@ -125,7 +132,7 @@ class _Unroller:
         return ir.Binary(op, rest, const(size))
 
     def _rest(self, e: Expr, kept: dict[Expr, int]) -> Expr:
-        """The sum of `kept` alone, made once for all copies of `e`."""
+        """The sum of the terms `kept`, made once for all copies of `e`."""
         known = self._sums.get(e)
         if known is None or known[0] != kept:
             known = (kept, from_affine(kept))
@@ -216,7 +223,7 @@ class _Unroller:
         return None if body is None else loop.LetStmt(var, value, body)
 
     def other(self, stmt: Stmt, values: _Values) -> Stmt:
-        """A statement that is kept, even if nothing is left inside it."""
+        """A statement of any other kind.  It is kept even if nothing is left inside it."""
         inner = values
 
         def bind(item: Var) -> Var:

@@ -1,11 +1,11 @@
-"""Vectorised copies, for a writer of scalar code whose machine moves vectors.
+"""Vectorises copies, for a code generator of scalar code whose machine can move vectors.
 
     for v in vectorized(8):            ->   s[ramp(t * 8, 1, 8)] = x[ramp(i * 64 + t * 8, 1, 8)]
         s[t * 8 + v] = x[i * 64 + t * 8 + v]
 
-If a condition chooses between elements and a constant, one of two vectors is stored.  Vectors are
-aligned to their size in both buffers, which have that alignment themselves.  Other copies become
-serial loops.
+If a condition that is equal in all lanes chooses between elements and a constant, one of two
+vectors is stored.  Vectors must be aligned to their size in both buffers; the buffers themselves
+have this alignment.  Other copies become serial loops.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..nodes import Buffer, For, Func, If, Stmt, Store
 from ..visit import map_stmt
 
 WIDEST = 16
-"""Bytes of the widest vector."""
+"""Upper bound on the bytes of a vector."""
 
 
 def vector_copies(func: Func) -> Func:
@@ -41,7 +41,9 @@ def vector_copies(func: Func) -> Func:
 
 
 def is_copy(s: Stmt) -> bool:
-    """Whether `s` only moves elements (or stores a constant) between buffers with addresses."""
+    """Whether `s` only copies an element, or else stores a constant, between buffers with
+    addresses.
+    """
     if not isinstance(s, Store) or s.mask is not None:
         return False
     value = s.value
@@ -69,7 +71,9 @@ def _moved(s: Stmt) -> Stmt:
 
 
 def _where(store: Store, value: Select, s: For) -> Stmt | None:
-    """A copy if a condition is true for all lanes, and a constant otherwise."""
+    """A vector copy if the condition of `value` is true, else a store of a constant vector.  None
+    if the condition differs between lanes.
+    """
     if s.var in free_vars(value.cond):
         return None
     copy = _vector(Store(store.buffer, store.indices, value.if_true), s)
@@ -80,7 +84,7 @@ def _where(store: Store, value: Select, s: For) -> Stmt | None:
 
 
 def _vector(store: Store, s: For) -> Store | None:
-    """A copy as one vector."""
+    """A copy loop as one load and store of a vector; None if this is impossible."""
     if not isinstance(s.extent, Const) or not isinstance(store.value, Load):
         return None
     lanes, value = int(s.extent.value), store.value
@@ -93,7 +97,9 @@ def _vector(store: Store, s: For) -> Store | None:
 
 
 def _first(index: Expr, s: For, lanes: int) -> Expr | None:
-    """The first of neighbouring elements, if it is a multiple of their number."""
+    """The first index, if the lanes have consecutive indices and the first is a multiple of
+    `lanes`; else None.
+    """
     terms, first = affine_form(index)
     others = (n for v, n in terms.items() if v is not s.var)
     if terms.get(s.var) != 1 or first % lanes or any(n % lanes for n in others):

@@ -5,15 +5,14 @@ expressions.
         if i * 16 + j < n:            ->         A[ramp(i * 16, 1, 16)] + x16(B[i]),
             C[i * 16 + j] = A[i * 16 + j] + B[i]     under the mask ramp(i * 16, 1, 16) < x16(n)
 
-- The loop's variable is pushed inside: loops within it stay scalar loops, their stores become
-  vector stores.
+- Loops inside the vectorised loop stay scalar loops; their stores become vector stores.
 - A condition that differs between lanes becomes a mask of the loads and stores that it guards.
 - `A[c] = A[c] op f(lane)` with one address for all lanes is a reduction: `A[c] = A[c] op
   VectorReduce(op, f)`.
-- A buffer allocated inside is private to a lane and gets a copy per lane.
-- A loop for which this is impossible runs serially, which is correct.  Examples are an inner extent
-  that differs between lanes, or two stores to one address that are not a reduction.  So does a loop
-  of more than `MOST_LANES` iterations.
+- A buffer allocated inside is private to a lane, so it gets one copy per lane.
+- A loop for which this is impossible becomes serial, which is always correct.  Examples are an
+  inner extent that differs between lanes, and two stores to one address that are not a reduction.
+  A loop of more than `MOST_LANES` iterations becomes serial too.
 """
 
 from __future__ import annotations
@@ -62,12 +61,14 @@ def _visit(stmt: Stmt, ctx: Context) -> Stmt:
 
 
 def _without_idle_lanes(loop: nodes.For) -> nodes.For:
-    """Remove the lanes that a guard around the whole body disables, if a power of two remains.
+    """Remove the lanes that a guard around the whole body disables, if the remaining number of
+    lanes is a power of two.
 
         for j in vectorized(16):          for j in vectorized(8):
             if j < 8: body           ->       body
 
-    A narrower vector is cheaper than a mask on every access; other widths would not fit registers.
+    A narrower vector is cheaper than a mask on every access.  Widths other than powers of two would
+    not fit registers.
     """
     guard = loop.body
     if not isinstance(guard, nodes.If) or guard.otherwise is not None:
@@ -84,7 +85,7 @@ def _without_idle_lanes(loop: nodes.For) -> nodes.For:
 
 
 def _has_vectors(stmt: Stmt) -> bool:
-    """Whether an inner loop has become vectors already."""
+    """Whether an inner loop has been vectorised already."""
     return any(
         isinstance(n, (ir.Ramp, ir.Broadcast, ir.VectorReduce))
         for e in exprs(stmt)
@@ -121,7 +122,7 @@ class _Vectorizer(LaneValues):
             return self.let_stmt(stmt, mask)
         if isinstance(stmt, nodes.Allocate):
             return self.allocate(stmt, mask)
-        if isinstance(stmt, nodes.Evaluate):  # prefetch only for the first lane
+        if isinstance(stmt, nodes.Evaluate):  # prefetches for the first lane only
             return nodes.Evaluate(substitute(stmt.value, {self.var: self.start}))
         if isinstance(stmt, nodes.Assert) and mask is None and not self.differs(stmt.cond):
             return stmt
@@ -139,7 +140,9 @@ class _Vectorizer(LaneValues):
         return self.one_address(stmt, mask)
 
     def one_address(self, stmt: nodes.Store, mask: Expr | None) -> Stmt:
-        """A store to the same element in all lanes: a reduction, or the same value from each."""
+        """A store to the same element in all lanes: a reduction, or a store of the same value in
+        all lanes.
+        """
         value, index = stmt.value, stmt.indices[0]
         here = ir.Load(stmt.buffer, (index,))
         reads = _reads(value, stmt.buffer)
@@ -158,7 +161,7 @@ class _Vectorizer(LaneValues):
         return self.in_some_lane(nodes.Store(stmt.buffer, stmt.indices, value), mask)
 
     def in_some_lane(self, store: nodes.Store, mask: Expr | None) -> Stmt:
-        """The scalar `store`, executed if any lane executes it."""
+        """The scalar `store`, executed if the mask is true in some lane."""
         if mask is None or mask in self.some_lane:
             return store
         return nodes.If(ir.VectorReduce("or", mask), store)
@@ -167,7 +170,7 @@ class _Vectorizer(LaneValues):
         if stmt.otherwise is None and self.differs(stmt.cond):
             parts = conjuncts(stmt.cond)
             common = [c for c in parts if not self.differs(c)]
-            if common:  # a condition that all lanes share stays a branch
+            if common:  # an invariant condition stays a branch
                 rest = all_of(*(c for c in parts if self.differs(c)))
                 inner = nodes.If(rest, stmt.then, None, stmt.likely)
                 return self.branch(nodes.If(all_of(*common), inner, None, stmt.likely), mask)
@@ -214,7 +217,9 @@ def _reads(e: Expr, buffer: Buffer) -> list[Expr]:
 
 
 def _changes_condition(stmt: nodes.If) -> bool:
-    """Whether a store under the condition may change it: each use evaluates the mask."""
+    """Whether a store under the condition may change the condition.  It must not: each use of the
+    mask evaluates it.
+    """
     read = {n.buffer for n in post_order(stmt.cond) if isinstance(n, ir.Load)}
     if not read:
         return False

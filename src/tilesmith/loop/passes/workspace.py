@@ -1,14 +1,14 @@
-"""Planning of a kernel's heap buffers: offsets in a workspace, from the buffers' live ranges.
+"""Planning of the workspace: offsets of a kernel's heap buffers, from the buffers' live ranges.
 
 Buffers allocated outside parallel loops share one region of `shared_bytes`, which the caller passes
-to the kernel.  Buffers inside a parallel loop exist once per thread, in a region of
+to the kernel.  Buffers allocated inside a parallel loop exist once per thread, in a region of
 `per_thread_bytes`.  A kernel run by n threads needs `shared_bytes + n * per_thread_bytes`.
 
-A buffer's live range extends from its first use to its last.  A loop that uses it, inside its
-allocation, extends the range from the loop's begin to its end.  Buffers whose live ranges don't
-overlap may share bytes.  The largest is placed first, each at the lowest free offset.  Buffers of
-symbolic size come after all others, one after the other: offsets and sizes are then expressions of
-the kernel's scalar parameters.
+A buffer's live range extends from its first use to its last.  If a loop inside the allocation uses
+the buffer, the live range includes the whole loop.  Buffers whose live ranges don't overlap may
+share bytes.  Buffers are placed in order of decreasing size, each at the lowest free offset.
+Buffers of symbolic size follow all others and share no bytes.  Their offsets and sizes are
+expressions of the kernel's scalar parameters.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Workspace:
     """Offsets of heap buffers.
 
     offsets: byte offset of each buffer in its region.
-    per_thread: the buffers that exist once per thread.
+    per_thread: the buffers that exist once for each thread.
     shared_bytes: size of the shared region.
     per_thread_bytes: size of each thread's region.
     """
@@ -45,7 +45,7 @@ class Workspace:
     per_thread_bytes: Dim
 
     def overlapping(self) -> frozenset[Buffer]:
-        """Buffers that share bytes with another one (at another time)."""
+        """Buffers that share bytes with another buffer whose live range is disjoint."""
         placed = [
             (b, o, o + buffer_bytes(b), b in self.per_thread)
             for b, o in self.offsets.items()
@@ -76,18 +76,18 @@ def element_count(buffer: Buffer) -> int:
 
 
 def buffer_bytes(buffer: Buffer) -> int:
-    """Size of a buffer of constant shape, rounded up to the alignment."""
+    """Size in bytes of a buffer of constant shape, rounded up to the alignment."""
     size = buffer.dtype.bytes * element_count(buffer)
     return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 
 def is_constant(buffer: Buffer) -> bool:
-    """Whether the size is a constant."""
+    """Whether the size of a buffer is constant."""
     return all(isinstance(n, (int, Const)) for n in buffer.shape)
 
 
 def _symbolic_bytes(buffer: Buffer) -> Dim:
-    """Size of a buffer, an expression, rounded up to the alignment."""
+    """Size in bytes of a buffer of any shape, rounded up to the alignment."""
     size: Dim = buffer.dtype.bytes
     for extent in buffer.shape:
         size = size * extent
@@ -97,7 +97,7 @@ def _symbolic_bytes(buffer: Buffer) -> Dim:
 def plan_workspace(func: Func) -> Workspace:
     """Offsets for all heap allocations of `func`.
 
-    Raises InternalError for a size that depends on more than the scalar parameters.
+    Raises InternalError if a size depends on anything but the scalar parameters.
     """
     lives = _Lifetimes()
     lives.visit(func.body, inside=False)
@@ -144,11 +144,13 @@ class _Loop:
     def __init__(self, start: int) -> None:
         self.start = start
         self.used: set[Buffer] = set()
-        """Buffers allocated outside this loop, inside the next outer one, and used in here."""
+        """Buffers used in this loop, and allocated outside it but inside the next outer loop."""
 
 
 class _Lifetimes:
-    """Live ranges of each heap buffer, as spans of statement numbers, one per allocation."""
+    """Finds the live ranges of each heap buffer: a span of statement numbers for each
+    allocation.
+    """
 
     def __init__(self) -> None:
         self.spans: dict[Buffer, list[list[int]]] = {}
@@ -158,7 +160,7 @@ class _Lifetimes:
         self._depth: dict[Buffer, int] = {}
 
     def meet(self, a: Buffer, b: Buffer) -> bool:
-        """Whether the live ranges overlap."""
+        """Whether live ranges of both buffers overlap."""
         return any(p[0] <= q[1] and q[0] <= p[1] for p in self.spans[a] for q in self.spans[b])
 
     def visit(self, stmt: Stmt, inside: bool) -> None:
@@ -173,8 +175,7 @@ class _Lifetimes:
             if isinstance(s, Store):
                 self.use(s.buffer)
             elif isinstance(s, Allocate) and s.buffer.scope == "heap":
-                # Copies of a statement share its buffers; each allocation has a live range of its
-                # own.
+                # Copies of an allocation have the same buffer; each of them has its own live range.
                 self.spans.setdefault(s.buffer, []).append([_NEVER, -1])
                 self._depth[s.buffer] = len(self._loops)
                 if inside:
