@@ -26,7 +26,7 @@ _LOG_BYTES = 16 << 10
 _NO_TIMES = 2  # of `CUevent_flags`
 _ORDINAL = 9  # of `CUpointer_attribute`: the number of a device
 _NOT_READY = 600  # of `CUresult`: commands of a stream are not done yet
-_REFUSED = (200, 218)  # the image or its PTX is invalid
+_REFUSED = (200, 218)  # of `CUresult`: the image or its PTX is invalid
 
 
 class Memory:
@@ -43,7 +43,7 @@ class Memory:
 
 
 def _free(cu: Driver, current: c_void_p, address: int) -> None:
-    """Free memory.  After a kernel has failed, the driver has already freed it."""
+    """Free memory, ignoring errors: after a kernel has failed, the driver has already freed it."""
     cu.quietly("cuCtxSetCurrent", current)
     cu.quietly("cuMemFree_v2", c_uint64(address))
 
@@ -150,13 +150,15 @@ class CudaDevice:
         return number.value
 
     def _call(self, what: str, function: str, *args: Any) -> None:
-        """Call the driver with the context of this device, in any thread."""
+        """Call a function of the driver with the context of this device, from any thread."""
         what = f"{self.about.name}: {what}"
         self._cu(what, "cuCtxSetCurrent", self._context)
         self._cu(what, function, *args)
 
     def load(self, kernels: Iterable[DeviceKernel]) -> dict[str, c_void_p]:
-        """Load kernels (see `OpenDevice`): modules by the symbol of a launch."""
+        """Load kernels (see `OpenDevice`).  Returns by launch symbol the module with that
+        launch.
+        """
         modules: dict[str, c_void_p] = {}
         for kernel in kernels:
             module = self._module(kernel)
@@ -164,9 +166,7 @@ class CudaDevice:
         return modules
 
     def _module(self, kernel: DeviceKernel) -> c_void_p:
-        """The module of a kernel.  The driver compiles PTX, or takes the code from its own
-        cache.
-        """
+        """The module of a kernel.  The driver compiles PTX, or finds the code in its own cache."""
         module, log = c_void_p(), (c_char * _LOG_BYTES)()
         options = (c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
         values = (c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
@@ -220,7 +220,7 @@ class CudaDevice:
             self._wait(what)  # the caller may change the array after the call
 
     def read(self, array: np.ndarray, memory: Memory | Address) -> None:
-        """Copy memory of the device into an array, once everything before it is done."""
+        """Copy device memory into an array, after all earlier commands are done."""
         if array.nbytes:
             self._wait_in_time()  # a copy queued before could run after a timeout
             what = "a kernel failed, or its results can't be read"
@@ -309,5 +309,7 @@ class _Start:
 
 @lru_cache(maxsize=8)
 def opened(number: int) -> CudaDevice:
-    """A device of this machine.  Raises DeviceError if there is none, or it can't be used."""
+    """The device `number` of this machine.  Raises DeviceError if it does not exist or can't be
+    used.
+    """
     return CudaDevice(number)

@@ -55,7 +55,7 @@ class OpenDevice(Protocol):
         ...
 
     def read(self, array: np.ndarray, memory: Any) -> None:
-        """Copy memory of the device into an array, once everything before it is done."""
+        """Copy device memory into an array, after all earlier commands are done."""
         ...
 
     def copy(self, to: Any, end: int, source: Any, start: int, size: int) -> None:
@@ -72,7 +72,7 @@ class OpenDevice(Protocol):
     ) -> Callable[[], None]:
         """A function that starts a kernel.  If the launch has no blocks, it does nothing.
 
-        report: memory of `FAILURE_TYPE`.
+        report: device memory for a record of `FAILURE_TYPE`.
         """
         ...
 

@@ -79,7 +79,7 @@ class DeviceRunner(Runner):
 
         there: by input number, device memory that the input already has.
 
-        Raises DeviceError if there is no device, or if it has not enough memory.
+        Raises DeviceError if there is no device, or if the device has not enough memory.
         """
         if self._is_open:
             return

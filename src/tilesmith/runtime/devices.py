@@ -23,7 +23,9 @@ def opened(target: Target) -> OpenDevice:
 
 
 def is_there(target: Target) -> bool:
-    """False if no driver has the device of a target for which any machine can compile."""
+    """False for a CUDA target without a device on this machine: any machine can compile for CUDA.
+    True for all other targets.
+    """
     if target.backend == "cuda":
         from tilesmith.codegen.cuda import driver
 

@@ -45,7 +45,7 @@ class Executable:
         one for all sizes.
     threads: number of threads on the CPU.
     limits: limits for a device's memory and time.
-    recipe: the inputs of its compilation; None for an executable from a file.
+    recipe: makes the programs again with other weights; None for an executable from a file.
     """
 
     recipe: Recipe | None = None
@@ -54,7 +54,8 @@ class Executable:
     def __init__(
         self, program: Program, threads: int | None = None, limits: Limits = UNLIMITED
     ) -> None:
-        """threads: number of threads on the CPU. limits: limits for a device's memory and time.
+        """threads: number of threads on the CPU.
+        limits: limits for a device's memory and time.
 
         If this machine lacks the device, the executable can still be kept, saved and shown, but not
         called.
@@ -199,8 +200,8 @@ class Executable:
         )
 
     def _by_place(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Inputs in order, from positional ones or a single mapping of names, with defaults for
-        missing ones. Raises ModelError.
+        """Inputs in order, from positional inputs or a single mapping of names.  Defaults replace
+        missing inputs.  Raises ModelError.
         """
         # The value of a single input of a host type may itself be a dict.
         is_value = len(self.inputs) == 1 and self.inputs[0].dtype.is_host
@@ -241,9 +242,9 @@ class Executable:
 
     @checked(UsageError)
     def load_weights(self, weights: Weights) -> None:
-        """Replace weights of the model, by their names in the source model; others stay.  Folded
-        and packed weights are computed again.  Code is generated only if the contents change the
-        program (docs/weights.md).  No call may run at the same time.
+        """Replace weights of the model, by their names in the source model.  Other weights stay.
+        Folded and packed weights are computed again.  Code is generated only if the contents change
+        the program (docs/weights.md).  No call may run at the same time.
 
         weights: the path of a `.safetensors` file, or arrays or torch tensors by name.
 
@@ -262,8 +263,8 @@ class Executable:
         return _restored, (programs, self.threads, self.limits), {"recipe": self.recipe}
 
     def trim(self) -> int:
-        """Return memory that no call and no result uses to the system.  Returns the number of
-        bytes.  The next call allocates again, which takes some time.
+        """Give unused memory back to the system: memory that no call and no result uses.  Returns
+        the number of bytes.  The next call allocates again, which takes some time.
         """
         return self.runner.trim()
 
@@ -356,4 +357,4 @@ def _is_names(value: Any) -> bool:
 
 
 def _is_mapping(value: Any) -> bool:
-    return type(value) is dict or isinstance(value, Mapping)  # the first test is ten times as fast
+    return type(value) is dict or isinstance(value, Mapping)  # the first test is quick

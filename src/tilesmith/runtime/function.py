@@ -145,8 +145,9 @@ class NativeFunction(KernelFunction):
 def native(
     compile: Callable[[str, Target, int], bytes], assemble: Callable[[str, Target], str]
 ) -> Callable[..., NativeFunction]:
-    """A function that makes a `NativeFunction` of a kernel, with these functions that compile and
-    disassemble its text (see `backend.base`).
+    """A function that makes the `NativeFunction` of a kernel (see `backend.base`).
+
+    compile, assemble: functions from a kernel's text to object code and to assembly.
     """
 
     def make(

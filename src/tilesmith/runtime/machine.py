@@ -36,7 +36,9 @@ _LARGEST = 256 << 20  # bytes that measuring may allocate
 _FORKS = 256
 _HELD_ROUNDS = 4
 _L3_PASSES = 16
-"""Passes over an array in L3: the first fetches what other trials have evicted."""
+"""Number of passes over an array in L3.  The first pass fetches lines that other trials have
+evicted.
+"""
 _OWN_BYTES = 256 << 20
 """Bytes that each thread reads from its own L1 or L2.  This takes about a millisecond, so that the
 time to start a thread does not count.
@@ -45,7 +47,12 @@ time to start a thread does not count.
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A kernel to time: `run` does `amount` units of `rate`."""
+    """A kernel to time.
+
+    rate: name of the rate that it measures.
+    amount: units of work of a run, such as operations or bytes.
+    run: runs the kernel.
+    """
 
     rate: str
     amount: float
@@ -68,7 +75,7 @@ class Measurement:
     """Measured rates of a machine.
 
     machine: the rates.
-    spread: the median over kernels of the median time of a repetition over the best one.
+    spread: median over kernels of the ratio of a kernel's median time to its best time.
     """
 
     machine: Machine
@@ -223,8 +230,8 @@ def _sizes(target: Target, threads: int) -> dict[str, int]:
     """For each memory level, an array size that fits that level but not the next smaller one.
     Sizes are bytes of all threads together.
 
-    Other programs may occupy most of a shared L3.  So its array has the geometric mean of the sizes
-    of L2 and L3, far from both.
+    Other programs may occupy most of a shared L3.  So the array for L3 has the geometric mean of
+    the sizes of L2 and L3, far from both.
     """
     l2 = target.model.l2_bytes * threads
     l3 = max(min(math.isqrt(l2 * target.model.l3_bytes), _LARGEST // 4), 2 * l2)

@@ -112,7 +112,9 @@ class OpenClDevice:
         return self.build(translation_unit(kernels))
 
     def kernel(self, program: Any, symbol: str) -> Any:
-        """A new object for a kernel of a program; it stores arguments."""
+        """A new kernel object for a kernel of a program.  The object stores the arguments of a
+        launch.
+        """
         with self._errors(f"there is no kernel {symbol}"):
             return self._cl.Kernel(program, symbol)
 
@@ -140,7 +142,7 @@ class OpenClDevice:
                 self._cl.enqueue_copy(self._queue, memory, array, is_blocking=True)
 
     def read(self, array: np.ndarray, memory: Any) -> None:
-        """Copy memory of the device into an array, once everything before it is done."""
+        """Copy device memory into an array, after all earlier commands are done."""
         if array.nbytes:
             self._wait_in_time()  # a copy queued before could run after a timeout
             with self._errors("a kernel failed, or its results can't be read"):
@@ -189,5 +191,7 @@ class OpenClDevice:
 
 @lru_cache(maxsize=8)
 def opened(number: int) -> OpenClDevice:
-    """A device of this machine.  Raises DeviceError if there is none, or it can't be used."""
+    """The device `number` of this machine.  Raises DeviceError if it does not exist or can't be
+    used.
+    """
     return OpenClDevice(number)

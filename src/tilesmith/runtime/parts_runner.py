@@ -60,7 +60,7 @@ class PartsRunner(Runner):
             else DeviceRunner(part, threads, opens=False, watch=self._watch)
             for part in program.parts
         ]
-        self._specs: dict[int, TensorSpec] = {}  # specifications of values on the device
+        self._specs: dict[int, TensorSpec] = {}  # by number, values on the device
         self._memory: dict[int, Any] = {}  # memory of the same values
         self._actions = Actions(part=self._call_part, transfer=self._transfer)
         self._check_steps()
@@ -72,7 +72,7 @@ class PartsRunner(Runner):
     def open(self) -> None:
         """Make the parts on the device ready to run, unless this was done before.
 
-        Raises DeviceError if there is no device, or if it has not enough memory.
+        Raises DeviceError if there is no device, or if the device has not enough memory.
         """
         if self._is_open:
             return
@@ -183,7 +183,7 @@ class PartsRunner(Runner):
         return Times(best, runs, whole)
 
     def _timed_once(self, stored: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """The seconds of each call in one run, and the number of times that it ran."""
+        """The seconds of each kernel call in one run, and how many times each call ran."""
         timed_parts: list[tuple[np.ndarray, np.ndarray]] = []
 
         def part(step: PartCall, values: Sequence[Any]) -> Iterable[Any]:

@@ -168,7 +168,7 @@ def timed(
 ) -> tuple[KernelTime, ...]:
     """The program's kernels with their times and predictions.
 
-    runs: number of runs of each.
+    runs: number of runs of each kernel.
     extents: extents of the program's symbols in these runs.
     """
     usual = all(s.sizes.expected == n for s, n in zip(program.symbols, extents, strict=True))

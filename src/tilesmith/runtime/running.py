@@ -21,8 +21,8 @@ def runner_of(
     limits: limits for a device's memory and time.
     stand_in: makes the executable for the CPU that is used after the device has failed.
 
-    Raises ModelError if this machine lacks what the program was compiled for, DeviceError if its
-    device is not there or has not enough memory.
+    Raises ModelError if this machine lacks features that the program needs, DeviceError if its
+    device can't be used or has not enough memory.
     """
     if program.parts:
         from .parts_runner import PartsRunner as kind

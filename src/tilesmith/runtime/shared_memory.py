@@ -1,11 +1,12 @@
-"""Arrays in memory of a CUDA device that other libraries share: PyTorch, CuPy, JAX, and ours.
+"""Arrays in CUDA device memory that several libraries use: PyTorch, CuPy, JAX and Tilesmith.
 
 Such an array is described by a shadow: a NumPy array with the same address, type, shape and
 strides.  So the checks for host arrays also work for device arrays.  Nothing may read a shadow's
 elements.
 
-A library's stream is known: PyTorch has a current stream, and other libraries name a stream in the
-CUDA array interface.  With DLPack, the consumer passes a stream, and the library makes it wait.
+The stream that computes an array is known: for PyTorch it is the current stream, and other
+libraries name it in the CUDA array interface.  With DLPack, the consumer passes a stream, and the
+library makes that stream wait.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes
 class _Held:
     """The object whose memory a shadow views.
 
-    owner: lives as long as the shadow.
+    owner: the owner of the memory, which the shadow keeps alive.
     """
 
     def __init__(self, interface: dict[str, Any], owner: Any) -> None:

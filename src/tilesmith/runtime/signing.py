@@ -58,7 +58,7 @@ def make_keys(path: str | Path) -> tuple[Path, Path]:
 
 
 def sign_file(path: Path, key: str | Path) -> Path:
-    """Write `path`.sig.
+    """Write the signature of a file to `path`.sig.
 
     key: a secret key.  Raises UsageError if it is not a secret key.
     """
@@ -81,9 +81,10 @@ def sign_files(folder: Path, name: str, files: Iterable[Path], key: str | Path) 
 def signed_contents(path: Path, key: str | Path) -> bytes:
     """The contents of a signed file, which is read only once.
 
-    key: the public key with which it must be signed. Raises SignatureError if the signature is
-        missing, damaged or made with another key, UsageError if the key is not a public key or
-        `cryptography` is missing.
+    key: the public key with which the file must be signed.
+
+    Raises SignatureError if the signature is missing, damaged or made with another key, UsageError
+    if the key is not a public key or `cryptography` is missing.
     """
     lib, public = _cryptography(), public_key(key)
     try:
@@ -195,7 +196,7 @@ def _digest(path: Path) -> str:
 
 
 class _Parts:
-    """The names that are used of the package `cryptography`."""
+    """The names that this module uses from the package `cryptography`."""
 
     def __init__(self) -> None:
         from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm

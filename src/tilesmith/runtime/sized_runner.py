@@ -22,7 +22,7 @@ HOT = 32
 """Number of calls with the same sizes after which a program is made for these sizes."""
 
 MOST = 8
-"""Upper bound on the number of programs for some sizes; no more are made for frequent sizes."""
+"""Number of programs for some sizes from which on no more are made."""
 
 
 class SizedRunner(Runner):

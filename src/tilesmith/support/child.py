@@ -68,8 +68,10 @@ def decode(message: bytes) -> bytes:
 class Child:
     """A process that runs `module` and answers one request at a time.
 
-    `processors`: the processors to which it is bound; all by default.  `memory_bytes`: upper bound
-    on its address space.  Both need Linux; elsewhere they are ignored.
+    processors: the processors to which the process is bound (default: all).
+    memory_bytes: upper bound on the process's address space.
+
+    Systems other than Linux ignore both.
     """
 
     def __init__(
@@ -212,7 +214,9 @@ class Children:
         return self
 
     def grow(self, count: int) -> None:
-        """Start processes until there are `count`.  They initialise while the caller continues."""
+        """Start processes until there are `count` of them.  They initialise while the caller
+        continues.
+        """
         for _ in range(count - len(self._all)):
             child = self._new()
             with contextlib.suppress(ChildError):  # `call` will raise the error again

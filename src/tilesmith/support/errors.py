@@ -26,7 +26,7 @@ them.
 
 
 def brief(text: str, longest: int = LONGEST, end: int = _END) -> str:
-    """A text of limited length: the middle of a longer one is omitted."""
+    """A text, without its middle if it is longer than `longest` letters."""
     if len(text) <= longest:
         return text
     return f"{text[:end]}... ({len(text) - 2 * end} more letters) ...{text[-end:]}"
@@ -127,11 +127,13 @@ class ParseError(TilesmithError):
 
 
 class VerifyError(TilesmithError):
-    """A pass broke an invariant of its IR: our bug.  Names the pass or stage."""
+    """A pass broke an invariant of its IR, which is a bug of Tilesmith.  The message names the pass
+    or stage.
+    """
 
 
 class InternalError(TilesmithError):
-    """Our bug, detected while the compiler runs."""
+    """The compiler detected a bug of its own."""
 
 
 class AccuracyError(TilesmithError):

@@ -32,7 +32,7 @@ def filled(folder: Path) -> Iterator[Path]:
 
     Raises OSError if `folder` can't be written.
     """
-    folder = folder.absolute()  # a relative path may look like an option of a compiler
+    folder = folder.absolute()  # a compiler might read a relative path as an option
     # A temporary folder must be on the same file system.
     near = next(p for p in (folder, *folder.parents) if p.exists())
     if near == folder and not folder.is_dir():

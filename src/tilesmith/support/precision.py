@@ -44,7 +44,7 @@ def precision_text(precision: str | Mapping[str, str]) -> str:
 
 
 def pins_of(text: str) -> tuple[tuple[str, str], ...]:
-    """Patterns and the names of their types; empty for "auto".  Raises UsageError."""
+    """Pairs of a pattern and the name of its type; empty for "auto".  Raises UsageError."""
     if text == AUTO:
         return ()
     pins: list[tuple[str, str]] = []

@@ -35,7 +35,7 @@ def raise_noted() -> None:
 
 
 def forget() -> None:
-    """Forget the signal, before other work begins."""
+    """Forget the recorded signal and exception, before other work begins."""
     _noted.clear()
 
 

@@ -69,7 +69,7 @@ class Accelerated:
             options.register_custom_ops_library(str(self.library))
             try:
                 options.get_session_config_entry(NO_SPINNING[0])
-            except RuntimeError:  # the user's options do not contain it
+            except RuntimeError:  # the user's options have no such entry
                 options.add_session_config_entry(*NO_SPINNING)
         return onnxruntime.InferenceSession(str(self.model), options, **arguments)
 

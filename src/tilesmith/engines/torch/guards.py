@@ -64,7 +64,7 @@ class State:
 
     @property
     def told(self) -> tuple[Any, ...]:
-        """For each weight, a value that stays equal as long as its contents do."""
+        """For each weight, a value that is equal as long as the weight's contents are unchanged."""
         return tuple(
             (address, version) if digest is None else digest
             for address, version, digest in zip(
@@ -74,7 +74,7 @@ class State:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """A key that is equal for weights that share a packed copy."""
+        """A key.  Sets of weights with equal keys share a packed copy."""
         return self.strides, self.told
 
 

@@ -138,7 +138,7 @@ class Piece:
         return _divided(self._module, problems, self._weights, self._options)
 
     def _left(self, why: str) -> Callable[..., Any]:
-        """The whole graph, run by PyTorch."""
+        """A function in which PyTorch runs the whole graph."""
         if self._options.fallback == "error":
             raise UnsupportedError(why)
         _warn(why)

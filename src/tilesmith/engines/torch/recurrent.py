@@ -2,8 +2,8 @@
 
 Dynamo breaks graphs at recurrent modules unless its option `allow_rnn` is true while it traces.  A
 backend is called after tracing, and the option applies to the whole process.  So the function in
-which Dynamo reads the option is wrapped: the option is true while this backend's graphs are traced,
-and unchanged for all other graphs (`trace_recurrent_modules`).
+which Dynamo reads the option is wrapped: the option is true while Dynamo traces graphs for this
+backend, and unchanged for other backends (`trace_recurrent_modules`).
 
 PyTorch decomposes recurrent functions into their steps, or into kernels of its own.  Instead,
 `as_loops` makes one operator, "tilesmith::recurrence", of all steps of one direction of a layer.

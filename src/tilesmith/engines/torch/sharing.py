@@ -2,7 +2,7 @@
 
 AOTAutograd makes graphs that write nothing, and copies new contents into arguments afterwards.  It
 tests whether arguments share memory in the example, and Dynamo guards the arguments that do.
-Arguments that do not have no guard: a later call may pass overlapping parts of one tensor for them.
+The other arguments have no guard: a later call may pass overlapping parts of one tensor.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ from tilesmith.support.version import VERSION
 from .toolchain import SOURCES
 
 _ROW = 12  # numbers per line
-# Uses of the workspace's name in a kernel without one: the parameter and its cast to void.
+# Occurrences of the workspace's name in a kernel that needs none: the parameter, and its cast to
+# void.
 _MENTIONS = 2
 _NUMPY = {
     "float": np.float32, "double": np.float64,
@@ -126,8 +127,8 @@ def _source(
 def _with_own_workspace(
     steps: Sequence[Step], unused: Collection[str], end: int
 ) -> tuple[Step, ...]:
-    """The steps, in which the kernels `unused`, which use no workspace, get the arena's end as
-    theirs.  No values are there.
+    """The steps with a workspace for the kernels `unused`, which don't touch it: the end of the
+    arena, where no values are.
     """
 
     def moved(step: Step) -> Step:

@@ -105,7 +105,7 @@ def _written(
     programs: Sequence[Program], folder: Path, name: str, format: Format, weights: WeightsPlace,
     threads: int, glibc: str | None,
 ) -> Exported:  # fmt: skip
-    """Writes a library to an empty folder."""
+    """Write a library to an empty folder."""
     if glibc is not None and format not in _CMAKE:
         raise UsageError(f"glibc: expected with format {', '.join(_CMAKE)}, found {format!r}")
     if format == "python":

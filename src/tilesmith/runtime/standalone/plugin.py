@@ -32,8 +32,8 @@ MOST_AXES, MOST_SYMBOLS = 8, 64
 
 
 def write_plugin(ops: Mapping[str, Sequence[Program]], folder: Path, name: str) -> Exported:
-    """Write `include/NAME.h` and the other headers, and `lib/libNAME.so` or the system's like, to
-    an empty folder.
+    """Write `include/NAME.h` and the other headers, and `lib/libNAME.so` (or the library format of
+    the target's system), to an empty folder.
 
     ops: by operator name, a program for each level of one kind of processor, the best first.
     name: name of the library: a C identifier.
