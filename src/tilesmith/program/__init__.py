@@ -1,4 +1,5 @@
-"""The fourth IR: the main program, a tree of kernel calls, copies, branches and loops.
+"""The main program, the fourth IR: a tree of kernel calls, copies, branches and loops.
 
-`nodes` declares it, `text` and `parse` are its canonical text, `json_values` its form in files.
+`nodes` declares the IR, `text` and `parse` write and read its canonical text, `json_values` its
+form in files.
 """

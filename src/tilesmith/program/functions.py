@@ -1,4 +1,5 @@
-"""The functions of a program's native code, which code generation defines and the runtime calls.
+"""Symbols of the functions in a program's native code.  Code generation defines these functions,
+and the runtime calls them.
 
 This module imports nothing, so that a process that only runs programs imports no code generation.
 """
@@ -10,4 +11,6 @@ SIZES = "tilesmith_sizes"
 """The symbol of the function that computes the sizes of a run (see `codegen.sizes`)."""
 
 ARENA, SCRATCH, OUTPUTS = 0, 1, 2
-"""Positions of sizes: bytes of the arena, of scratch memory per thread, first output's extents."""
+"""Positions in the computed sizes: bytes of the arena, scratch bytes per thread, the first output's
+first extent.
+"""

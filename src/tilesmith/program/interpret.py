@@ -1,8 +1,9 @@
-"""The interpreter: runs of main programs in NumPy.
+"""The interpreter of main programs, in NumPy.
 
-`program.run` has the meaning of steps.  A memory is an array of bytes, and an address a memory with
-an offset.  Kernels and functions of sizes run in the interpreter of loops, or are Python functions.
-All bytes of fresh memory are arbitrary, and as many guard bytes follow it.
+`program.run` defines the meaning of steps.  A memory is an array of bytes, and an address is a
+memory with an offset.  Kernels and functions of sizes run in the interpreter of loop IR, or are
+Python functions.  Fresh memory contains arbitrary bytes.  The same number of guard bytes follows
+it.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ _ARBITRARY = 0xA5
 
 
 def view(place: Address, dtype: np.dtype, shape: Sequence[int] = (), guard: int = 1) -> np.ndarray:
-    """The array at an address.  Raises InternalError if it ends beyond the memory.
+    """The array at an address.  Raises InternalError if the array ends beyond the memory.
 
-    guard: 2 for the array that a kernel gets: it may be declared larger than the part that the
-        kernel uses, if its rows are inside longer rows of another array.
+    guard: 2 if the array may extend into the guard bytes.  A kernel's parameter may be declared
+        larger than the part that the kernel uses, if its rows are inside longer rows of another
+        array.
     """
     memory, offset = place
     size, end = len(memory) // 2, offset + math.prod(shape) * dtype.itemsize
@@ -46,8 +48,8 @@ def view(place: Address, dtype: np.dtype, shape: Sequence[int] = (), guard: int 
 
 
 Function: TypeAlias = Func | Callable[[Sequence[Address | int]], int | None]
-"""A kernel or a function of sizes: loops, or a Python function of addresses and numbers that
-returns an error code, or nothing.
+"""A kernel or a function of sizes: loop IR, or a Python function of addresses and numbers that
+returns an error code, or None.
 """
 
 Part: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
@@ -61,12 +63,12 @@ def interpret(
     functions: Mapping[str, Function],
     parts: Sequence[Part] = (),
 ) -> list[Any]:
-    """The outputs of a main program.
+    """Run a main program and return its outputs.
 
-    inputs: arrays, which are not changed; objects for inputs of host types.
+    inputs: arrays, which are not changed, and objects for inputs of host types.
     constants: the bytes of constants.
     functions: kernels and functions of sizes, by symbol.
-    parts: the parts of a program that consists of parts.
+    parts: functions for the parts, if the program consists of parts.
 
     Raises ModelError for impossible sizes and for errors of host functions, InternalError for a
     program that reaches beyond its memory.
@@ -91,7 +93,7 @@ def _allocate(size: int) -> np.ndarray:
 
 
 def _holding(array: np.ndarray) -> np.ndarray:
-    """Fresh memory with the contents of an array."""
+    """Fresh memory that contains a copy of an array."""
     memory = _allocate(array.nbytes)
     memory[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return memory
@@ -109,9 +111,9 @@ def _copy(source: Address, to: Address, size: int) -> None:
 
 @dataclass(slots=True)
 class _Interpreter:
-    """The functions of a program in NumPy.
+    """The actions of a run in NumPy (see `run.Actions`).
 
-    objects: values of host types, by the numbers that memory holds.
+    objects: values of host types, by number.  Memory contains these numbers.
     """
 
     main: Main
@@ -159,7 +161,7 @@ class _Interpreter:
         return _holding(array)
 
     def known_shapes(self, run: Run) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """The shapes of outputs that are known before the first step, by number."""
+        """The outputs whose shapes are known before the first step: their numbers and shapes."""
         main, position = self.main, OUTPUTS
         grown = {i for s in main.steps if isinstance(s, nodes.Report) for i, _ in s.shapes}
         for i, spec in enumerate(main.outputs):
@@ -178,7 +180,7 @@ class _Interpreter:
         return view((memory, 0), spec.dtype.numpy, run.shapes[i]).copy()
 
     def numbered(self, value: Any) -> int:
-        """The number of an object of a host type."""
+        """Store an object of a host type and return its number."""
         self.objects.append(value)
         return len(self.objects) - 1
 
@@ -227,7 +229,7 @@ class _Interpreter:
                 view(place, array.dtype.numpy, shape)[...] = value
 
     def read(self, array: nodes.HostArray, place: Address, shape: tuple[int, ...]) -> Any:
-        """The argument of a host function: an object, or an array of its own."""
+        """The argument of a host function: an object, or a new array."""
         if array.dtype.is_host:
             return self.objects[int(view(place, I64))]
         return view(place, array.dtype.numpy, shape).copy()

@@ -1,7 +1,7 @@
-"""The main program as JSON values, by the declared fields of its nodes.
+"""Conversion of the main program to and from JSON values, by the declared fields of its nodes.
 
-A node is an object with its fields; fields that have their default are left out.  A step has the
-word that begins its text in `step`.  An argument is its text (`program.operands`).
+A node becomes a JSON object of its fields, without those that have their default.  The key `step`
+contains the first word of a step's text.  An argument becomes its text (`program.operands`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Reader = Callable[[Any], Any]
 
 
 def to_json(value: Any) -> Any:
-    """A node, or a value in one, as JSON values."""
+    """A node, or the value of a field, as JSON values."""
     if isinstance(value, Arg):
         return print_operand(value)
     if isinstance(value, tuple):
@@ -52,7 +52,7 @@ def from_json(kind: type[N], value: Any) -> N:
 
 
 def _reader(hint: Any) -> _Reader:
-    """The reader of values of a type."""
+    """The function that reads JSON values of a type."""
     if hint is Step:
         return _step
     return _reader_of(hint)
@@ -84,7 +84,7 @@ def _reader_of_tuple(of: tuple[Any, ...]) -> _Reader:
 
 
 def _reader_of_either(kinds: set[Any]) -> _Reader:
-    """A reader of numbers, texts and null, which differ in their JSON type."""
+    """A reader for a union of numbers, texts and None, which are told apart by their JSON types."""
     worded = next((_LEAVES[k] for k in (Arg, str) if k in kinds), _number)
 
     def read(value: Any) -> Any:

@@ -17,10 +17,10 @@ from .nodes import Node, Step
 class TensorSpec(Node):
     """An input or output of a program.
 
-    name: its name for users.
+    name: the tensor's name for users.
     dtype: element type.
-    shape: extents.  An extent that only a run knows is the name of a symbol; for an output also a
-        formula of symbols, or the name of an extent that the run measures.
+    shape: extents.  An extent that is known only at run time is the name of a symbol.  For an
+        output, it may also be a formula of symbols, or the name of an extent that the run measures.
     """
 
     syntax = "{name}: {dtype}[{shape}]"
@@ -35,21 +35,21 @@ class TensorSpec(Node):
 
     @property
     def static_shape(self) -> tuple[int, ...]:
-        """The extents as numbers.  Raises UsageError if one is known to a run only."""
+        """The extents as numbers.  Raises UsageError if one is known only at run time."""
         if not self.is_static:
             raise UsageError(f"{self} has sizes that only a run knows; choose some with shapes=")
         return tuple(d for d in self.shape if isinstance(d, int))
 
     @property
     def bytes(self) -> int:
-        """Bytes of a tensor of static shape; for a host type, bytes of one object's number."""
+        """Bytes of a static tensor.  For a host type: bytes of the number of an object."""
         if self.dtype.is_host:
             return self.dtype.bytes
         return math.prod(self.static_shape) * self.dtype.bytes
 
     @property
     def type(self) -> str:
-        """As text: `f32[1,3,224,224]`."""
+        """Element type and shape as text: `f32[1,3,224,224]`."""
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
     def __str__(self) -> str:
@@ -58,10 +58,10 @@ class TensorSpec(Node):
 
 @dataclass(frozen=True, slots=True)
 class Symbol(Node):
-    """A size that only a run knows.
+    """A size that is known only at run time.
 
-    name: its name in the shapes of inputs.
-    low, high, expected: fields of its `ir.sizes.Sizes`.
+    name: the symbol's name in the shapes of inputs.
+    low, high, expected: the fields of `ir.sizes.Sizes`.
     """
 
     syntax = "{name} from {low} to {high} expected {expected}"
@@ -76,7 +76,7 @@ class Symbol(Node):
 
     @property
     def sizes(self) -> Sizes:
-        """Its sizes, for decisions.  Raises ValueError if they are not in order."""
+        """The symbol's range and expected size.  Raises ValueError if they are not in order."""
         return Sizes(self.low, self.high, self.expected)
 
 
@@ -84,13 +84,14 @@ class Symbol(Node):
 class Main(Node):
     """The main program.
 
-    inputs, outputs: specifications, in order.
-    symbols: extents of inputs that only a run knows, in the order of their numbers.
+    inputs, outputs: the tensors, in order.
+    symbols: extents of inputs that are known only at run time, in the order of their numbers.
     arena_bytes, scratch_bytes, constant_bytes: sizes of these memories; each thread has its own
         scratch memory.
     size_values: number of values that the functions of sizes compute.
-    in_place: outputs that live in the memory of an input: pairs of the numbers of both.
-    parts: number of programs in it.
+    in_place: outputs in the memory of an input, as pairs (number of the output, number of the
+        input).
+    parts: number of parts, each a program of its own; 0 for a program without parts.
     steps: its steps, in order.
     """
 

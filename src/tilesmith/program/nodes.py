@@ -1,12 +1,12 @@
 """The steps of the main program: a tree of kernel calls, copies, branches and loops.
 
-Immutable and compared by value.  Each step declares the roles of its fields and its text
-(`ir.grammar`; `program.text` explains the forms).
+Steps are immutable and compared by value.  Each class of steps declares the roles of its fields and
+its text (`ir.grammar`; `program.text` explains the forms).
 
-Sizes that depend on data are measured during the run, and memory for them grows then.  A loop moves
-pointers, which the kernels in it get as arguments: to an element of a tensor, and to values that
-one iteration hands to the next.  Those values are not copied: two buffers alternate, or two slots
-if the size changes.
+Sizes that depend on data are measured during the run, and memory for them then grows.  A loop moves
+pointers, which are arguments of the kernels in it.  They point to an element of a tensor, or to
+values that one iteration passes to the next.  These values are not copied: two buffers alternate,
+or two slots if the size changes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ class Arg:
     """An argument of a kernel.
 
     kind: meaning of `index`.
-    index: number of an input or output; byte offset into the constants or the arena; the scalar
-        itself; for a "place" in the arena and an "extent", the number of the value that
-        `codegen.sizes` computes; or the number of a pointer that a loop moves.
+    index: depends on the kind.  An input, an output, or a pointer that a loop moves: its number.  A
+        constant, or memory in the arena: its offset in bytes.  A scalar: its value.  A "place" in
+        the arena, or an "extent": the number of the value of `codegen.sizes` that is the offset or
+        extent.
     offset: bytes from the start of an input or output, from a place, or from a pointer.
-    slot: for "arena" and "place", the number of the slot, a memory that grows, that replaces the
-        arena.
+    slot: for "arena" and "place", the number of a slot (memory that grows) that replaces the arena;
+        None for the arena itself.
     """
 
     kind: ArgKind
@@ -40,7 +41,7 @@ class Arg:
     slot: int | None = None
 
     def at(self, offset: int) -> Arg:
-        """The memory `offset` bytes further on."""
+        """The argument for the memory `offset` bytes further on."""
         if self.kind in ("constant", "arena"):
             return replace(self, index=self.index + offset)
         return replace(self, offset=self.offset + offset)
@@ -48,9 +49,9 @@ class Arg:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Base of steps, and of what steps declare.
+    """Base of steps, of the declarations in steps, and of the program itself.
 
-    syntax: the lines of its text.
+    syntax: the lines of the node's text.
     """
 
     syntax: ClassVar[str]
@@ -67,10 +68,10 @@ class KernelCall(Step):
 
     symbol: the kernel's name.
     args: buffers in the kernel's order, then scalars.
-    label: for people: the source model's node.
-    workspace: the kernel's shared workspace, an "arena" or a "place".
-    messages: texts of its assertions.
-    sources: all nodes of the source model that it computes.
+    label: the source model's node, for users.
+    workspace: the address of the kernel's shared workspace, an "arena" or a "place".
+    messages: texts of the kernel's assertions.
+    sources: all nodes of the source model that the kernel computes.
     """
 
     syntax = "call {symbol:word}({args}){workspace=}{label=}{messages=}{sources=}"
@@ -84,11 +85,11 @@ class KernelCall(Step):
 
 @dataclass(frozen=True, slots=True)
 class Copy(Step):
-    """Bytes copied from one place to another.  The places do not overlap; if they are equal,
+    """A copy of bytes from one place to another.  The places do not overlap, or they are equal and
     nothing is copied.
 
     source, to: the places.
-    bytes: their number, or an "extent".
+    bytes: number of bytes, or an "extent".
     """
 
     syntax = "copy {source} -> {to}, {bytes}"
@@ -101,8 +102,8 @@ class Copy(Step):
 class Branch(Step):
     """Two lists of steps, of which one runs.
 
-    condition: a byte, true unless it is 0.
-    then, otherwise: the steps.
+    condition: address of a byte, which is true unless it is 0.
+    then, otherwise: the steps for a true and a false condition.
     """
 
     syntax = "if {condition}:\n{then}\nelse:\n{otherwise}"
@@ -115,12 +116,12 @@ class Branch(Step):
 class Slice(Node):
     """A pointer that moves by the same distance in each iteration.
 
-    pointer: its number.
-    first: its address in iteration 0; if `backward`, in the last one.
-    stride: distance in bytes, a number or an "extent".
-    backward: whether it moves to lower addresses; the number of iterations is known then.
-    slot: memory that grows by `stride` with each iteration and begins at `first`; None if all of it
-        exists before the loop.
+    pointer: number of the pointer.
+    first: the pointer's address in the first iteration or, if `backward`, in the last one.
+    stride: the distance in bytes, a number or an "extent".
+    backward: whether the pointer moves to lower addresses.  The loop then has a known trip count.
+    slot: number of the slot that begins at `first` and grows by `stride` in each iteration; None if
+        all of the memory exists before the loop.
     """
 
     syntax = "slice {pointer:pointer} = {first} by {stride}{backward=}{slot:slot=}"
@@ -133,19 +134,19 @@ class Slice(Node):
 
 @dataclass(frozen=True, slots=True)
 class Carried(Node):
-    """A value that each iteration hands to the next one.
+    """A value that each iteration passes to the next one.
 
-    pointer: number of the pointer to the current one.
+    pointer: number of the pointer to the current value.
     first: address of the value before the first iteration.
-    following: address where an iteration leaves the next value.
+    following: address to which an iteration writes the next value.
     end: address where the value is needed after the last iteration; None with a `slot`.
-    bytes: its size, a number or an "extent"; None if the size changes: then a step after the loop
-        copies the value from `pointer` to its end.
-    target: number of the pointer to the one of two alternating memories where an iteration may
-        write the next value; None if that is elsewhere.
-    other: the memory that alternates with `end`; None without a `target`, and with a `slot`.
+    bytes: the value's size, a number or an "extent".  None if the size changes; a step after the
+        loop then copies the value from `pointer` to where it is needed.
+    target: number of the pointer to that one of two alternating memories to which an iteration may
+        write the next value; None if the next value is written elsewhere.
+    other: address of the memory that alternates with `end`; None without `target`, and with `slot`.
     slot: number of the first of two alternating slots, which a `Grow` in each iteration makes large
-        enough; the value before the first iteration is in the second one.
+        enough.  The value before the first iteration is in the second slot.
     """
 
     syntax = (
@@ -166,14 +167,14 @@ class Carried(Node):
 class Repeat(Step):
     """Steps that run repeatedly.
 
-    count: number of iterations (an upper bound, if there is a condition), an "extent", or the
-        address of that i64.
+    count: number of iterations, or an upper bound if there is a condition: a number, an "extent",
+        or the address of an i64.
     body: the steps.
     slices: pointers to an element of a tensor for each iteration.
-    carried: values that one iteration hands to the next.
+    carried: values that one iteration passes to the next.
     number: address where the iteration's number is written as an i64; None if nothing reads it.
-    first: address of the condition before the first iteration; None: there is no condition.
-    again: address where each iteration leaves the condition for the next.
+    first: address of the condition for the first iteration; None: there is no condition.
+    again: address to which each iteration writes the condition for the next.
     ran: address where the number of iterations that ran is written as an i64; None if nothing reads
         it.
     """
@@ -198,9 +199,9 @@ class Repeat(Step):
 class HostArray(Node):
     """A tensor that a host function reads or writes.
 
-    dtype: the element type; for a host type, the memory holds the number of one object.
-    place: its address, row-major.
-    shape: its extents, each a number or an "extent".
+    dtype: the element type.  For a host type, the memory contains the number of one object.
+    place: the tensor's address.  Elements are in row-major order.
+    shape: the extents, each a number or an "extent".
     """
 
     syntax = "{dtype}[{shape}] at {place}"
@@ -210,18 +211,18 @@ class HostArray(Node):
 
     @property
     def extents(self) -> tuple[Arg, ...]:
-        """The extents that are known to a run only."""
+        """The extents that are known only at run time."""
         return tuple(d for d in self.shape if isinstance(d, Arg))
 
 
 @dataclass(frozen=True, slots=True)
 class HostCall(Step):
-    """A function of the host (see `graph.control`).
+    """A call of a host function (see `graph.control`).
 
     function, settings, operator, is_fallback: as in `graph.control.Host`.
-    label: for people: the source model's node.
-    inputs: the tensors that it reads.
-    outputs: the tensors that it writes.
+    label: the source model's node, for users.
+    inputs: the tensors that the function reads.
+    outputs: the tensors that the function writes.
     """
 
     syntax = (
@@ -237,18 +238,20 @@ class HostCall(Step):
 
     @property
     def arguments(self) -> tuple[Arg, ...]:
-        """The arguments of the call: places of inputs and outputs, then extents of all."""
+        """The arguments of the call: addresses of inputs and outputs, then the run-time extents of
+        all.
+        """
         arrays = (*self.inputs, *self.outputs)
         return (*(a.place for a in arrays), *(e for a in arrays for e in a.extents))
 
 
 @dataclass(frozen=True, slots=True)
 class Extent(Node):
-    """An extent that a run finds.
+    """An extent that a run measures.
 
-    name: name of the symbol, or its formula, for people.
-    low: its lower bound.
-    high: its upper bound, a number or an "extent".
+    name: name of the symbol, or a formula, for users.
+    low: lower bound of the extent.
+    high: upper bound of the extent, a number or an "extent".
     """
 
     syntax = "{name} from {low} to {high}"
@@ -262,10 +265,10 @@ class Measurement(Step):
     """A measurement: reads and checks extents, and computes the sizes that depend on them.
 
     source: address of the extents, consecutive i64.
-    first: number of the first one among the extents of the program.
-    extents: their names and bounds.
+    first: number of the first of these extents among all extents of the program.
+    extents: the names and bounds of the extents.
     sizes: the function that computes the dependent sizes (see `codegen.sizes`).
-    label: for people: the source model's node.
+    label: the source model's node, for users.
     """
 
     syntax = "measure {extents} at {source}, first {first}, sizes {sizes:word}{label=}"
@@ -278,14 +281,14 @@ class Measurement(Step):
 
 @dataclass(frozen=True, slots=True)
 class Grow(Step):
-    """Memory of the context that a run makes large enough, unless it is already.
+    """A request that a slot has a least size: memory that is too small grows.
 
-    slot: its number; the first slots are the outputs.
+    slot: number of the slot.  The first slots are the outputs.
     bytes: the least size, a number or an "extent".
-    for_threads: whether it is scratch memory of that size for each thread.
-    target: number of the pointer to memory that a loop writes (see `Carried`): the slot and the
-        next slot grow in turn.
-    keep: number of bytes that stay as they are, or an "extent".
+    for_threads: whether the memory is scratch memory, with this size for each thread.
+    target: number of the pointer to memory that a loop writes (see `Carried`); None without one.
+        The slot and the next slot then grow in alternate iterations.
+    keep: number of bytes whose contents are kept, or an "extent".
     """
 
     syntax = "grow {slot:slot} to {bytes}{for_threads=}{target:pointer=}{keep=}"
@@ -311,10 +314,10 @@ class Store(Step):
 
 @dataclass(frozen=True, slots=True)
 class Report(Step):
-    """Extents of outputs that only the run knows, written for the caller.
+    """Extents of outputs that are known only at run time, written for the caller.
 
-    to: number of the output, an array of i64, that gets them in order.
-    shapes: for each output that grows, its number and its extents, numbers or "extent"s.
+    to: number of the output, an array of i64, that receives the extents in order.
+    shapes: for each output that grows, its number and its extents, each a number or an "extent".
     """
 
     syntax = "report {shapes} -> {to:output}"
@@ -324,10 +327,10 @@ class Report(Step):
 
 @dataclass(frozen=True, slots=True)
 class PartCall(Step):
-    """A part of a program, which runs in one place.
+    """A call of a part of the program.  A part runs on the host or on the device.
 
-    part: its number.
-    inputs, outputs: numbers of values on its side, in its order.
+    part: number of the part.
+    inputs, outputs: numbers of values on the part's side, in the part's order.
     """
 
     syntax = "part {part}({inputs}) -> ({outputs})"
@@ -340,8 +343,8 @@ class PartCall(Step):
 class Transfer(Step):
     """A value copied from the host to the device, or back.
 
-    source, to: numbers of the value on the two sides.
-    to_device: whether it is copied to the device.
+    source, to: numbers of the value on the side it comes from and on the other side.
+    to_device: whether the copy goes to the device.
     """
 
     syntax = "transfer {source} -> {to}{to_device=}"
@@ -352,7 +355,7 @@ class Transfer(Step):
 
 @dataclass(frozen=True, slots=True)
 class Results(Step):
-    """The last step of a program that consists of parts.
+    """The results of a program that consists of parts; its last step.
 
     values: for each output, the number of the value on the host.
     """
@@ -367,12 +370,12 @@ BY_WORD: dict[str, type[Node]] = {
     if isinstance(kind, type) and issubclass(kind, Node) and hasattr(kind, "syntax")
     and kind.syntax[0] != "{"
 }  # fmt: skip
-"""The kinds of nodes that stand in lines of their own, by their first word."""
+"""The classes of nodes that are printed on lines of their own, by the first word of the line."""
 
 WORDS: dict[type[Node], str] = {kind: word for word, kind in BY_WORD.items()}
 
 
 @cache
 def hints_of(kind: type[Node]) -> dict[str, Any]:
-    """The types of the fields of a kind of node."""
+    """The types of the fields of a class of nodes."""
     return get_type_hints(kind)

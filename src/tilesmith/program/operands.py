@@ -4,7 +4,7 @@
     arena+%3+64     slot2      slot2+%3       pointer4+16        %3            7
 
 `%3` is value 3 of the sizes that a run computes: an extent, or an offset.  A slot is memory that
-grows.  A loop moves a pointer.  A number stands for itself.
+grows.  A pointer is moved by a loop.  A number is a scalar argument.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def print_operand(arg: Arg) -> str:
 
 @lru_cache(4096)
 def parse_operand(text: str) -> Arg:
-    """The argument for its text.  Raises ParseError."""
+    """The argument with this text.  Raises ParseError for other texts."""
     m = _OPERAND.fullmatch(text)
     if m is None:
         raise ParseError(f"expected an argument such as arena+64, input0 or %3, found {text!r}")

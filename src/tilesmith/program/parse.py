@@ -1,4 +1,4 @@
-"""The parser of the main program's text (the grammar is in `program.text`)."""
+"""The parser of the main program's text.  `program.text` explains the grammar."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TOKEN = re.compile(
 
 
 def parse_program(text: str) -> Main:
-    """The main program for its text.  Raises ParseError with line and column."""
+    """The main program with this text.  Raises ParseError, with line and column."""
     parser = _Parser(tokens_of(_TOKEN, text))
     main = parser.node(Main, parser.next_column())
     if parser.token.kind != "end":
@@ -40,7 +40,7 @@ def parse_program(text: str) -> Main:
 
 
 class _Parser(TokenReader):
-    """Recursive descent; the column of a line's first token is its indentation."""
+    """A recursive descent parser.  The column of a line's first token is the line's indentation."""
 
     # --- lines ---
 
@@ -55,7 +55,7 @@ class _Parser(TokenReader):
             raise self.error("expected the end of the line")
 
     def node(self, kind: type[N], column: int) -> N:
-        """The node that begins here, whose lines begin in `column`."""
+        """Read a node of the class `kind`, whose lines begin in `column`."""
         values: dict[str, Any] = {}
         for i, line in enumerate(lines_of(kind)):
             if i:
@@ -80,7 +80,7 @@ class _Parser(TokenReader):
         return kind(**values)
 
     def block(self, outside: int) -> list[Node]:
-        """The nodes in lines that are indented more than `outside`."""
+        """Read the nodes in the following lines, while these are indented more than `outside`."""
         column = self.next_column()
         if column <= outside:
             raise self.error("expected an indented block")
@@ -98,7 +98,7 @@ class _Parser(TokenReader):
         return nodes
 
     def items(self, line: Line, kind: type[Node], values: dict[str, Any]) -> None:
-        """Reads literal text and fields."""
+        """Read the literal text and the fields of a line into `values`."""
         for item in line.items:
             if isinstance(item, str):
                 for text in tokens(item):
@@ -131,7 +131,7 @@ class _Parser(TokenReader):
     # --- values ---
 
     def several(self, hint: Any, form: str) -> tuple[Any, ...]:
-        """Values with commas between."""
+        """Read values that are separated by commas."""
         of = get_args(hint)
         if len(of) == 2 and of[1] is not Ellipsis:  # one value of each type
             values = [self.value(of[0], form)]

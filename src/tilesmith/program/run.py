@@ -1,10 +1,10 @@
-"""A run of a main program: the meaning of its steps.
+"""A run of a main program, which defines the meaning of steps.
 
-A run knows control flow, addresses and sizes.  Memory and functions are given to it as `Actions`:
-of NumPy (`program.interpret`), of a device (`runtime.device_runner`), and of parts, each in its own
-place (`runtime.parts_runner`).
+A run handles control flow, addresses and sizes.  Its memory and functions are `Actions`: of NumPy
+(`program.interpret`), of a device (`runtime.device_runner`), or of parts on host and device
+(`runtime.parts_runner`).
 
-A slot that is large enough keeps its memory.  A slot that grows gets other memory, and only the
+A slot that is large enough keeps its memory.  A slot that grows gets new memory, to which only the
 bytes to keep are copied.
 """
 
@@ -23,13 +23,13 @@ from .nodes import Arg, ArgKind, HostArray, Step
 from .text import head
 
 Address: TypeAlias = tuple[Any, int]
-"""A memory, as the actions know it, and an offset in bytes."""
+"""A memory, in the representation of the actions, and an offset in bytes."""
 
 Memories: TypeAlias = dict[tuple[ArgKind, int], Any]
-"""Inputs, outputs, constants and the arena, by kind of argument and number."""
+"""The memory of inputs, outputs, constants and the arena, by kind of argument and number."""
 
 Located: TypeAlias = tuple[HostArray, Address, tuple[int, ...]]
-"""An argument of a host function, with its address and its extents."""
+"""An argument of a host function, its address, and its extents as numbers."""
 
 I64, BYTE = np.dtype(np.int64), np.dtype(np.uint8)
 
@@ -45,13 +45,13 @@ def _refuse(*_: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """The memory and the functions of a run.  A step that needs a missing action is refused.
+    """The memory and the functions of a run.  A step that needs a missing action raises an error.
 
-    copy: copies bytes from one address to another.
-    view: the array of an element type and a shape at an address.
-    allocate: memory of a number of bytes.
-    kernel: calls a kernel with its arguments, and its workspace as the last one.
-    sizes: computes values from extents by a function.  Returns its error code.
+    copy: copies a number of bytes from one address to another.
+    view: returns the array at an address, given its element type and shape.
+    allocate: returns memory of a number of bytes.
+    kernel: calls a kernel with its arguments.  The last one is its workspace.
+    sizes: calls a function of sizes, which computes values from extents.  Returns its error code.
     host: calls a function of the host with its inputs and outputs.
     part: runs a part on values.  Returns its results.
     transfer: copies a value to the device or back.  Returns the copy.
@@ -70,12 +70,12 @@ class Actions:
 class Run:
     """A run of a main program.
 
-    values: values of a program of parts, by number.
-    results: numbers of the values that are results of such a program.
-    extents, sizes: operands and results of the functions of sizes.
-    slots: memory that grows, and its bytes.
+    values: for a program of parts, its values by number.
+    results: for a program of parts, the numbers of the values that are its results.
+    extents, sizes: arguments and results of the functions of sizes.
+    slots: memory of each slot, and its size in bytes.
     pointers: current addresses of the loops' pointers.
-    turns: for pointers to memory that grows, the slot of the current iteration.
+    turns: for each pointer to one of two alternating slots, the slot of the current iteration.
     shapes: shapes of outputs, as the program reports them.
     """
 
@@ -86,7 +86,10 @@ class Run:
     def __init__(
         self, actions: Actions, memories: Memories | None = None, values: Iterable[Any] = ()
     ) -> None:
-        """values: the inputs of a program of parts."""
+        """Start a run.
+
+        values: the inputs of a program of parts.
+        """
         self.actions, self.memories = actions, memories or {}
         self.values: dict[int, Any] = dict(enumerate(values))
         self.slots: dict[int, tuple[Any, int]] = {}
@@ -97,7 +100,7 @@ class Run:
     # --- arguments ---
 
     def operand(self, arg: Arg) -> Any:
-        """The address of an argument that is memory, the number of any other one."""
+        """The address of an argument in memory; the value of any other argument."""
         kind = arg.kind
         if kind == "input" or kind == "output":
             return self.memories[kind, arg.index], arg.offset
@@ -183,7 +186,7 @@ class Run:
         return memory
 
     def grow(self, step: nodes.Grow) -> None:
-        if step.for_threads:  # kernels have scratch memory of their own
+        if step.for_threads:  # kernels allocate their own scratch memory
             return
         slot = step.slot if step.target is None else self.turns[step.target]
         memory = self.take(slot, self.number(step.bytes), self.number(step.keep))
@@ -235,8 +238,9 @@ class Run:
                 self.actions.copy(place, self.operand(c.end), self.number(c.bytes))
 
     def turning(self, c: nodes.Carried, is_even: bool) -> tuple[Any, ...]:
-        """The two memories of a carried value that alternate: two slots, or two addresses.  If the
-        number of iterations is known, the last iteration writes the one where the value is needed.
+        """The two alternating memories of a carried value: two slots, or two addresses.  If the
+        number of iterations is known, they are ordered so that the last iteration writes to where
+        the value is needed.
         """
         if c.slot is not None:
             return c.slot, c.slot + 1

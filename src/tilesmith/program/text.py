@@ -11,12 +11,13 @@
                 carry pointer1 = arena then pointer2 end=output0 bytes=32 target=pointer2
                 call step(pointer0, pointer1, pointer2)
 
-The lines of each step stand with it in `program.nodes` (`syntax`); `program.operands` explains
-arguments.  `{field}` is the value by its type: a number, a text in quotes, an argument, a node, or
-several of these with commas between, in brackets where they are nested.  `{field:word}` has no
-quotes, and `{field:slot}`, `{field:pointer}` and `{field:output}` have the number after that word.
-`{field=}` is written as ` field=value` unless it is the default, a bool as the name alone.
-Declarations that the first line does not mention stand at the beginning of the body.
+The attribute `syntax` of each class in `program.nodes` defines the lines of its text;
+`program.operands` explains arguments.  In `syntax`, `{field}` stands for the field's value, printed
+by its type: a number, a text in quotes, an argument, a node, or several of these, separated by
+commas, in brackets if nested.  `{field:word}` is a text without quotes.  `{field:slot}`,
+`{field:pointer}` and `{field:output}` are this word and a number.  `{field=}` is printed as `
+field=value`, a bool as ` field`, and the default as nothing.  Declarations that the first line does
+not mention are at the beginning of the body.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .nodes import Arg, Node
 from .operands import print_operand
 
 NUMBERED = ("slot", "pointer", "output")
-"""Forms of fields that are a word with a number."""
+"""Forms of fields that are printed as this word and a number."""
 
 
 def print_program(main: Node) -> str:
@@ -94,7 +95,7 @@ def _text(value: Any, form: str) -> str:
 
 @cache
 def form_of(slot: Slot) -> tuple[str, bool, str]:
-    """The field of a slot, whether its name is written too, and the form of its value."""
+    """For a `{...}` in a syntax: the field, whether its name is printed, and its value's form."""
     text = slot.field if slot.form == "expression" else f"{slot.field}:{slot.form}"
     name, _, form = text.removesuffix("=").partition(":")
     return name, text.endswith("="), form
@@ -102,7 +103,7 @@ def form_of(slot: Slot) -> tuple[str, bool, str]:
 
 @cache
 def declarations_of(kind: type[Node]) -> tuple[NodeField, ...]:
-    """The declarations of a kind of node that are on separate lines."""
+    """The fields of a class of nodes whose declarations are printed on separate lines."""
     lines = lines_of(kind)
     said = {form_of(i)[0] for line in lines for i in line.items if isinstance(i, Slot)}
     declared = fields_with(kind, Role.BINDER) if lines[0].is_block else ()

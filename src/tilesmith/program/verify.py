@@ -1,6 +1,6 @@
-"""The verifier of main programs: checks that no step reaches beyond its memory.
+"""The verifier of main programs: a check that no step accesses bytes beyond a memory.
 
-It can't check the accesses of kernels to the memory that they get.
+It can't check the accesses inside kernels to the memory of their arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SLOTS = 1 << 16
 """Upper bound on the slots of a program."""
 
 VALUES = 1 << 24
-"""Upper bound on the numbered values of one kind."""
+"""Upper bound on the numbered values of one kind in a program."""
 
 DEPTH = 64
 """Upper bound on the nesting of branches and loops in a file."""
@@ -30,7 +30,7 @@ _RANK = 16
 _BYTES = 1 << 46
 """An address space larger than that of any machine."""
 _LARGEST_COUNT = (1 << 63) - 1
-"""Iterations of a loop that ends by its condition alone."""
+"""The number of iterations of a loop that ends only by its condition."""
 
 
 def verify(
@@ -39,11 +39,11 @@ def verify(
     memory: int = _BYTES,
     depth: int | None = None,
 ) -> None:
-    """Raises VerifyError for a main program that is not sound.
+    """Raises VerifyError for a main program that is not valid.
 
-    kernels: the functions that have code; None if any may have.
+    kernels: symbols of the functions that have code; None to accept all symbols.
     memory: upper bound on the bytes of one memory.
-    depth: upper bound on the nesting of branches and loops; None for any.
+    depth: upper bound on the nesting of branches and loops; None for no bound.
     """
     for spec in (*main.inputs, *main.outputs):
         _check_spec(spec, memory)
@@ -114,7 +114,9 @@ def _check_parts(main: Main) -> None:
 
 
 def _check_measured(main: Main) -> None:
-    """Raises VerifyError unless numbers of measured extents follow those of inputs."""
+    """Raises VerifyError unless the numbers of measured extents follow the numbers of the inputs'
+    extents.
+    """
     places = sorted({(m.first, len(m.extents)) for m in measurements_of(main.steps)})
     end = len(main.symbols)
     for first, count in places:
@@ -128,8 +130,8 @@ class _Scope:
     """The pointers that steps of a block may use.
 
     pointers: numbers of pointers.
-    targets: the pointers to memory that grows.
-    depth: number of branches and loops around.
+    targets: numbers of pointers to one of two alternating slots.
+    depth: number of branches and loops around the block.
     """
 
     pointers: frozenset[int] = frozenset()
@@ -142,7 +144,10 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True)
 class _Verifier:
-    """The verifier of steps; `slots`: number of slots."""
+    """The verifier of steps.
+
+    slots: number of slots in the program.
+    """
 
     main: Main
     kernels: Collection[str] | None
@@ -155,13 +160,13 @@ class _Verifier:
             raise VerifyError(f"control flow is nested more than {self.depth} deep")
         for step in steps:
             self.step(step, scope)
-            # After the loop, these hold the addresses of its results.
+            # after the loop, these pointers are the addresses of its results
             if isinstance(step, nodes.Repeat):
                 moved = {c.pointer for c in step.carried if c.bytes is None}
                 scope = _Scope(scope.pointers | moved, scope.targets, scope.depth)
 
     def step(self, step: Step, scope: _Scope) -> None:
-        if not isinstance(step, nodes.Repeat):  # a loop reads some of its arguments inside
+        if not isinstance(step, nodes.Repeat):  # `loop` checks a loop's arguments
             for arg in own_args(step):
                 self.arg(arg, scope, step)
         match step:
@@ -255,7 +260,9 @@ class _Verifier:
     def outer(
         self, arg: Arg | None, size: int, scope: _Scope, node: Node, is_written: bool = False
     ) -> None:
-        """Checks `size` bytes of memory that a loop, or its declaration, uses."""
+        """Checks an argument of a loop, or of one of its declarations: memory of at least `size`
+        bytes.
+        """
         if arg is not None:
             self.arg(arg, scope, node)
             self.reached(arg, size, node)
@@ -275,7 +282,7 @@ class _Verifier:
         self.reached(array.place, size if is_static else 0, step)
 
     def arg(self, arg: Arg, scope: _Scope, node: Node) -> None:
-        """Checks an argument by itself: that its numbers, its pointer and its slot exist."""
+        """Checks that the numbers, the pointer and the slot of an argument exist."""
         kind, limit, room = arg.kind, 0, 0
         match kind:
             case "input" | "output":
@@ -312,7 +319,7 @@ class _Verifier:
             raise self.wrong(f"nothing grows in slot {slot}", node)
 
     def size(self, size: int | Arg, node: Node) -> int:
-        """The known bytes of a size; 0 for an extent."""
+        """Checks a size in bytes and returns it; 0 for an "extent", which is not known."""
         if isinstance(size, int):
             if not 0 <= size <= self.memory:
                 raise self.wrong(f"expected a size from 0 to {self.memory}, found {size}", node)
@@ -327,7 +334,9 @@ class _Verifier:
             self.size(size, node)
 
     def reached(self, arg: Arg, size: int, node: Node) -> None:
-        """Checks that an argument is memory of at least `size` bytes, if its size is known."""
+        """Checks that an argument is memory and, if the memory's size is known, has at least `size`
+        bytes.
+        """
         if arg.kind in ("scalar", "extent"):
             raise self.wrong(f"expected memory, found {arg.kind} {arg.index}", node)
         end, start = self.memory, arg.offset
@@ -347,7 +356,7 @@ class _Verifier:
                 raise self.wrong("a constant is written", node)
 
     def apart(self, node: Node, first: Arg, second: Arg, size: int) -> None:
-        """Checks that two memories of `size` bytes are the same, or do not overlap."""
+        """Checks that two places of `size` bytes each are equal or do not overlap."""
         self.reached(first, size, node)
         self.reached(second, size, node)
         if first.kind != second.kind or first.slot != second.slot or first == second:

@@ -26,7 +26,7 @@ def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
 
 
 def own_args(node: Node) -> Iterator[Arg]:
-    """The arguments of a node itself, and of its declarations; not those of steps inside it."""
+    """The arguments of a node and of its declarations, without those of steps inside the node."""
     for name in _read(type(node)):
         for item in items_in(getattr(node, name)):
             if isinstance(item, Arg):
@@ -37,13 +37,13 @@ def own_args(node: Node) -> Iterator[Arg]:
 
 @cache
 def bodies_of(kind: type[Node]) -> tuple[str, ...]:
-    """The fields of a kind of step that are steps inside it."""
+    """The names of the fields of a class of steps that contain steps."""
     return tuple(f.name for f in fields_of(kind) if f.role is Role.BODY)
 
 
 @cache
 def _read(kind: type[Node]) -> tuple[str, ...]:
-    """The fields of a kind of step in which there may be arguments."""
+    """The names of the fields of a class of nodes that may contain arguments."""
     roles = (Role.OPERAND, Role.BINDER)
     return tuple(f.name for f in fields_of(kind) if f.role in roles)
 
@@ -63,7 +63,7 @@ def calls_of(steps: Iterable[Step]) -> Iterator[KernelCall]:
 
 
 def host_calls_of(steps: Iterable[Step]) -> Iterator[HostCall]:
-    """The calls of host functions in `steps`, likewise in the order of their numbers."""
+    """The calls of host functions in `steps`, each once, in the order of their numbers."""
     return (s for s in steps_in(steps) if isinstance(s, HostCall))
 
 

@@ -1,21 +1,21 @@
-"""Channel scales moved from activations into weights, where that makes quantisation finer.
+"""Channel scales that move from activations into weights where this reduces the quantisation error.
 
-The largest channel determines the range of a whole tensor, which leaves few integers for the
-others.  For any s > 0 per channel
+The largest channel determines the range of a whole tensor, so few integers represent the other
+channels.  For any s > 0 per channel
 
     layer(x, w)  =  layer(x / s, w * s)
 
-with w * s along the layer's inputs.  So large channels of x become smaller, and the weights, which
-have a scale per channel, absorb the difference.  The division costs nothing where the producer of x
-absorbs it:
+with w * s along the layer's inputs.  So large channels of x become smaller.  The weights become
+larger instead, but they have a scale per channel of the result.  The division costs nothing where
+the producer of x can do it by other constants:
 
     layer norm          its scale and bias are divided           (Xiao et al., SmoothQuant, 2022)
     a layer and Relu    its weights and bias are divided         (Nagel et al., Data-Free
                                                                   Quantization, 2019)
     anything else       a multiplication, which fuses with what makes x; for products only
 
-The exponent a of s = max|x|^a / max|w|^(1-a) is the one with the least expected error, and s is 1
-where no exponent is better than that.
+s is max|x|^a / max|w|^(1-a), with the exponent a of least expected error; s is 1 if no exponent
+reduces the error enough.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ from .layers import Layer
 
 _EXPONENTS = (0.25, 0.5, 0.75)
 _FREE, _PAID = 0.9, 0.5
-"""Upper bound on the fraction of the expected error that remains: where a norm or a layer absorbs
-the division, and where it needs a node of its own.
+"""Upper bounds on the fraction of the expected error that may remain: if a norm or a layer absorbs
+the division, and if the division needs a node of its own.
 """
 _HOMOGENEOUS: tuple[type[Op], ...] = (Relu, LeakyRelu, MaxPool, AvgPool)
-"""Operators for which f(x / s) = f(x) / s for s > 0, channel by channel."""
+"""Operators f with f(x / s) = f(x) / s for every s > 0 per channel."""
 
 
 def balanced(graph: Graph, layers: Sequence[Layer], observed: Mapping[Value, Observed]) -> Graph:
-    """An equivalent graph whose layers read channels of more equal size; the same if none gains."""
+    """An equivalent graph in which layers read channels of more equal size; the same object if no
+    layer gains.
+    """
     readers: dict[Value, list[Layer]] = {}
     for layer in layers:
         readers.setdefault(layer.input, []).append(layer)
@@ -75,7 +77,9 @@ def balanced(graph: Graph, layers: Sequence[Layer], observed: Mapping[Value, Obs
 
 
 def _source(graph: Graph, x: Value, made_by: Mapping[Value, Layer]) -> Layer | Node | None:
-    """The norm or the layer that can absorb a division of `x`, if only layers read `x`."""
+    """The norm or the layer that can absorb a division of `x`; None if there is none.  Only layers
+    may read `x`.
+    """
     while (node := graph.producer.get(x)) is not None:
         if isinstance(node.op, LayerNorm):
             whole = node.op.axis in (-1, x.type.rank - 1) and not node.op.with_stats
@@ -94,8 +98,8 @@ def _source(graph: Graph, x: Value, made_by: Mapping[Value, Layer]) -> Layer | N
 
 
 def _scales(layers: Sequence[Layer], seen: Observed, worth: float) -> np.ndarray | None:
-    """Divisors of the channels of the input.  None where more than the fraction `worth` of the
-    expected error would remain.
+    """Divisors of the input's channels.  None if more than the fraction `worth` of the expected
+    error would remain.
     """
     assert seen.largest is not None and seen.squares is not None
     x = seen.largest.astype(np.float64)
@@ -113,7 +117,9 @@ def _scales(layers: Sequence[Layer], seen: Observed, worth: float) -> np.ndarray
 
 
 def _by_input(layer: Layer, w: np.ndarray) -> np.ndarray:
-    """Weights as [IC, the rest]; in a grouped convolution, an input meets its group's weights."""
+    """Weights as [IC, others].  In a grouped convolution, the row of an input channel has only the
+    weights of its group.
+    """
     if isinstance(layer.node.op, Conv):
         groups = layer.node.op.groups
         split = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1)
@@ -126,8 +132,8 @@ def _input_largest(layer: Layer) -> np.ndarray:
 
 
 def _expected_error(layers: Sequence[Layer], seen: Observed, s: np.ndarray) -> float:
-    """The mean squared error of results, up to a factor, from rounding the weights, and from
-    rounding the input with the step of its largest channel.
+    """The expected squared error of the results, up to a constant factor.  It comes from rounding
+    the weights, and from rounding the input with the step size of its largest channel.
     """
     assert seen.largest is not None and seen.squares is not None
     step = float((seen.largest / s).max()) / 255
@@ -145,7 +151,7 @@ def _expected_error(layers: Sequence[Layer], seen: Observed, s: np.ndarray) -> f
 
 
 def _scaled(layer: Layer, s: np.ndarray) -> np.ndarray:
-    """The weights times `s` along their inputs."""
+    """The weights, multiplied by `s` along their input channels."""
     w = layer.weights
     if isinstance(layer.node.op, Conv):
         groups = layer.node.op.groups
@@ -157,11 +163,11 @@ def _scaled(layer: Layer, s: np.ndarray) -> np.ndarray:
 
 @dataclass(slots=True)
 class _Plan:
-    """Multiplications and divisions by s, keyed by the result of the node that they change.
+    """Factors and divisors s, by the result of the node that changes.
 
-    read: layers whose weights are multiplied along their inputs.
+    read: layers whose weights are multiplied along their input channels.
     divided: layers whose input is divided by a node of its own.
-    made: layers whose weights are divided along their results.
+    made: layers whose weights are divided along their result channels.
     biases: additions whose constant is divided.
     norms: layer norms whose scale and bias are divided.
     """
@@ -179,7 +185,7 @@ class _Plan:
         return Rewriter(graph, rules).run()
 
     def layer(self, r: Rewriter, n: Node) -> Result:
-        """A layer with other weights."""
+        """A layer with scaled weights, on a divided input if the plan says so."""
         (out,) = n.outputs
         if out not in self.read and out not in self.made:
             return None
@@ -198,7 +204,7 @@ class _Plan:
         return r.add(n.op, x, r.constant(array.astype(np.float32)))
 
     def bias(self, r: Rewriter, n: Node) -> Result:
-        """The bias of a layer, divided."""
+        """The addition of a layer's bias, with the bias divided."""
         by = self.biases.pop(n.outputs[0], None)
         if by is None:
             return None
@@ -213,7 +219,7 @@ class _Plan:
         return r.add(Add(), other, r.constant(divided.astype(np.float32)))
 
     def norm(self, r: Rewriter, n: Node) -> Result:
-        """A norm whose results are divided."""
+        """A norm with its scale and bias divided, so that its results are."""
         by = self.norms.pop(n.outputs[0], None)
         if by is None:
             return None

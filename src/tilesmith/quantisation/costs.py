@@ -25,11 +25,11 @@ from .weights import in_groups, per_channel
 
 
 class Costs:
-    """Predicted seconds of layers.
+    """Predicted seconds of layers in their schemes.
 
-    Layers are predicted one by one.  The input of an int8 layer with a fixed range is already in
-    integers, since the layer before writes them.  Equal layers are predicted once.  Weights are in
-    the level of memory that holds all weights of the model.
+    Each layer is predicted by itself, and equal layers only once.  The input of an int8 layer with
+    a fixed range already consists of integers, since the layer before writes them.  Weights are
+    read from the level of memory that holds the weights of all layers.
     """
 
     def __init__(self, layers: Sequence[Layer], to: DType, group: int, session: Session) -> None:
@@ -41,14 +41,14 @@ class Costs:
         self._known: dict[tuple[object, ...], float] = {}
 
     def seconds(self, layer: Layer, scheme: Scheme) -> float:
-        """The predicted time of a layer in a scheme."""
+        """The predicted time of a layer in a scheme, in seconds."""
         key = (layer.node.op, layer.input.type, layer.weights.shape, scheme)
         if key not in self._known:
             self._known[key] = self.of(self._alone(layer, scheme))
         return self._known[key]
 
     def of(self, graph: Graph) -> float:
-        """The predicted time of all kernels of a graph, at expected sizes."""
+        """The predicted time of all kernels of a graph at expected sizes, in seconds."""
         total = 0.0
         threads = thread_count(self._session.options.threads)
         for _, node in kernels_in(optimise(expected_graph(graph), self._session)):
@@ -59,7 +59,7 @@ class Costs:
         return total
 
     def _alone(self, layer: Layer, scheme: Scheme) -> Graph:
-        """A graph of only one layer.  The numbers in it do not matter."""
+        """A graph of only one layer.  The values of its scales do not matter for the time."""
         b = Builder("layer")
         is_fixed = scheme == "int8"
         x = b.input(

@@ -1,4 +1,4 @@
-"""From a model of floats to a quantised one."""
+"""The entry of quantisation: from a model of floats to a quantised graph."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def quantize(
     """Quantise the layers of a trained model; nothing is trained.
 
     model: as for `compile`; its types are floats.
-    data: samples of its inputs: a folder of .npz or .npy files, one such file, or a sequence of
-        mappings by name (of arrays, for a model with one input).  Schemes that measure nothing work
-        without samples.
+    data: samples of the model's inputs: a folder of .npz or .npy files, one such file, or a
+        sequence of mappings from names to arrays (or of arrays, for a model with one input).
+        Schemes that measure nothing work without samples.
     shapes: fixed shapes of inputs whose dimensions the model leaves open.
-    options: all options of compilation; layers are predicted for its target.
+    options: all options of compilation.  The time of layers is predicted for its target.
     choices: the fields of `QuantizeOptions` (docs/quantisation.md).
 
-    The first result is a graph for `compile`, or for `save_onnx`.  The second lists the scheme of
-    each layer; printed, it is a table.
+    Returns a graph for `compile` or `save_onnx`, and a report with the scheme of each layer.  The
+    report prints as a table.
 
-    Raises UsageError for wrong choices, for missing samples, and where a layer's input is zero in
-    all samples; ModelError for a sample that does not fit the model or is not finite; the errors of
-    `compile`.
+    Raises UsageError for wrong choices, for missing samples, and if a layer's input is zero in all
+    samples.  Raises ModelError for a sample that does not match the model's inputs or is not
+    finite.  Raises the errors of `compile`.
     """
     request = Request.of(model, options, shapes=shapes)
     return quantize_model(request, data, QuantizeOptions(**choices))
@@ -64,7 +64,7 @@ def quantize(
 def quantize_model(
     request: Request, data: Any, wanted: QuantizeOptions
 ) -> tuple[Graph, QuantisationReport]:
-    """`quantize`, for choices as a value."""
+    """`quantize` with the choices as one value."""
     session = Session.of_request(request)
     graph = prepared(load_graph(request, session))
     layers = layers_of(graph)
@@ -84,11 +84,12 @@ def quantize_model(
 
 @dataclass(slots=True)
 class _Quantisation:
-    """One quantisation.
+    """One quantisation of one model.
 
     wanted: the user's choices.
     session: the settings of compilation.
-    graph: the prepared model of floats, which contains `layers`.
+    graph: the prepared model of floats.
+    layers: the layers of `graph` that may be quantised.
     samples: samples for calibration, if there are any.
     """
 
@@ -130,8 +131,8 @@ class _Quantisation:
     def _treatments(
         self, layer: Layer, schemes: Sequence[Scheme], reference: Reference | None
     ) -> list[Treatment]:
-        """The treatments of a layer by each scheme.  Raises UsageError if its input is always zero,
-        unless another scheme is allowed for it.
+        """The treatment of a layer by each scheme.  An input that is always zero rules out int8;
+        raises UsageError if no other scheme is allowed.
         """
         treatments: list[Treatment] = []
         seen = None if reference is None else reference.observed[layer.input]
@@ -162,7 +163,7 @@ class _Quantisation:
 
 
 def _faster(layer: Layer, schemes: Sequence[Scheme], costs: Costs) -> tuple[Scheme, ...]:
-    """The schemes that are predicted to be faster than floats, and floats."""
+    """The schemes that are predicted to be faster than f32, and f32 itself."""
     if len(schemes) == 1:
         return (*schemes,)
     plain = costs.seconds(layer, "f32")
@@ -170,7 +171,7 @@ def _faster(layer: Layer, schemes: Sequence[Scheme], costs: Costs) -> tuple[Sche
 
 
 def _schemes(layers: Sequence[Layer], wanted: QuantizeOptions) -> dict[Layer, tuple[Scheme, ...]]:
-    """The schemes that each layer may have.  Raises UsageError for a pin that no layer has."""
+    """The schemes that each layer may have.  Raises UsageError for a pin that matches no layer."""
     all_: Any = SCHEMES if wanted.scheme == AUTO else (wanted.scheme,)
     allowed: dict[Layer, Any] = dict.fromkeys(layers, all_)
     for layer in layers:
@@ -191,8 +192,8 @@ def _schemes(layers: Sequence[Layer], wanted: QuantizeOptions) -> dict[Layer, tu
 
 
 def _correction(layer: Layer, weights: QuantisedWeights, mean: np.ndarray) -> np.ndarray:
-    """Minus the mean error of a layer's result, per channel, for inputs with these means per
-    channel (Nagel et al., Data-Free Quantization, 2019, section 4.2).
+    """The mean error of a layer's result, negated, per channel, if its input has the mean `mean`
+    per channel (Nagel et al., Data-Free Quantization, 2019, section 4.2).
     """
     error = (weights.values - layer.weights).astype(np.float64)
     if isinstance(layer.node.op, Conv):

@@ -1,4 +1,4 @@
-"""Statistics of the values that a layer reads, of fixed size, updated while samples stream by."""
+"""Statistics of fixed size for the values that a layer reads, updated sample by sample."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ from dataclasses import dataclass, field
 import numpy as np
 
 HALF = 2048
-"""Bins on either side of zero."""
+"""Number of bins on each side of zero."""
 
 LEAST = float(np.finfo(np.float32).tiny) * 2 * HALF
-"""Smaller magnitudes count as zero: their bin widths and scales are not normal in f32."""
+"""Smaller magnitudes count as zero, since their bin widths and scales would be denormal in f32."""
 
 _LARGEST_OF_F32 = float(np.finfo(np.float32).max) / 2 / HALF
-"""Bins of larger numbers are computed in f64: difference * number of bins overflows f32."""
+"""Upper bound on numbers whose bins are computed in f32.  Beyond it, the product of a difference
+and the number of bins overflows f32, so f64 is used.
+"""
 
 
 @dataclass(slots=True)
 class Observed:
     """Statistics of one tensor over all samples.
 
-    axis: the axis of channels.
-    low, high: smallest and largest value; both include zero.
-    reach: the bins cover the range from minus to plus this number.
-    bins: number of values in each bin, from the lowest.
+    axis: the tensor's axis of channels.
+    low, high: the minimum and the maximum of all values and 0.
+    reach: upper end of the range that the bins cover; the lower end is its negative.
+    bins: number of values in each bin, from the lowest bin up.
     count: number of values per channel.
     sums: sum of the values, per channel.
     squares: sum of the values' squares, per channel.
     largest: largest magnitude, per channel.
-    ranges: the smallest and the largest value of each sample, including zero.
-    moments: the channels' second moments, sum of x xT over all rows; only if `with_moments`.
+    ranges: `low` and `high` of each sample.
+    moments: the second moments of the channels, the sum of x xT over all rows; only if
+        `with_moments`.
     with_moments: whether `moments` are computed.
     """
 
@@ -75,7 +78,7 @@ class Observed:
         return self.sums / max(self.count, 1)
 
     def _widen(self, largest: float) -> None:
-        """Double the range until it contains `largest`; pairs of bins become one."""
+        """Double the range until it contains `largest`, and merge pairs of bins."""
         if not self.reach and largest:
             self.reach = largest
         while self.reach and self.reach < largest:

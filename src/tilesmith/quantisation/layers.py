@@ -31,7 +31,7 @@ _PASSES: tuple[Callable[[Graph], Graph], ...] = (
 
 
 def prepared(graph: Graph) -> Graph:
-    """`graph` with scales and shifts folded into weights; other operators are kept."""
+    """`graph` with scales and shifts folded into weights.  Other operators are kept."""
     for run in _PASSES:
         graph = run(graph)
     return graph
@@ -41,10 +41,11 @@ def prepared(graph: Graph) -> Graph:
 class Layer:
     """A product or convolution with constant weights.
 
-    name: name of its source node, unique in the model.
-    node: its operator's node.
-    weights: contents of the weights; a convolution's are [OC, IC / groups, kernel...].
-    bias: the node that adds a constant vector to its result, if there is one.
+    name: name of the layer's source node, made unique in the model.
+    node: the node of the product or convolution.
+    weights: values of the weights.  Those of a convolution have the shape [OC, IC / groups,
+        kernel...].
+    bias: the node that adds a constant vector to the layer's result, if there is one.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Layer:
 
 
 def layers_of(graph: Graph) -> list[Layer]:
-    """The layers of a prepared graph, in its order."""
+    """The layers of a prepared graph, in the order of its nodes."""
     layers: list[Layer] = []
     names: dict[str, int] = {}
     for n in graph.nodes:
@@ -107,7 +108,7 @@ def _is_layer(graph: Graph, n: Node) -> bool:
 
 
 def _bias(graph: Graph, n: Node) -> Node | None:
-    """The addition of a constant per channel that is the only reader of the result."""
+    """The only reader of `n`'s result if it adds a constant per channel, else None."""
     (out,) = n.outputs
     readers = graph.consumers.get(out, ())
     if len(readers) != 1 or out in graph.outputs or not isinstance(readers[0].op, Add):

@@ -1,4 +1,4 @@
-"""Running models on samples: compiled programs, and distances between their answers."""
+"""Runs of models on samples, and distances between their answers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from .histogram import Observed
 from .samples import Sample
 
 Answers = dict[str, np.ndarray]
-"""The results of a run, by the output's name."""
+"""The outputs of a run, by name."""
 
 
 @dataclass(slots=True)
 class Distance:
-    """Distance of answers from those of the model of floats, over all samples so far.
+    """The distance of answers from the answers of the model of floats, over all samples so far.
 
-    noise, signal: sums of squares of the differences and of the true answers, by output.
-    cosines: cosine similarity of the answers to each sample, with the outputs concatenated.
+    noise, signal: sums of squares by output: of the differences, and of the model of floats'
+        answers.
+    cosines: for each sample, the cosine similarity of the answers, all outputs concatenated.
     """
 
     noise: dict[str, float]
@@ -36,7 +37,7 @@ class Distance:
         return Distance({}, {}, [])
 
     def add(self, found: Answers, expected: Answers) -> None:
-        """Add the answers to one sample.  Only floats count."""
+        """Add the answers to one sample.  Only outputs of floats count."""
         products = squares = own = 0.0
         for name, e in expected.items():
             if e.dtype.kind != "f":
@@ -53,13 +54,13 @@ class Distance:
 
     @property
     def ratio(self) -> float:
-        """Power of the noise relative to the signal; the mean over the outputs."""
+        """The power of the noise relative to the signal, as the mean over the outputs."""
         shares = [self.noise[k] / self.signal[k] for k in self.noise if self.signal[k]]
         return float(np.mean(shares)) if shares else 0.0
 
     @property
     def decibels(self) -> float:
-        """The ratio of signal to noise in decibels; infinite if nothing differs."""
+        """The signal-to-noise ratio in decibels; infinite if nothing differs."""
         return decibels(self.ratio)
 
     @property
@@ -69,7 +70,7 @@ class Distance:
 
 
 def decibels(noise: float) -> float:
-    """A ratio of noise to signal, in power, as a ratio of signal to noise in decibels."""
+    """The signal-to-noise ratio in decibels, from the power of the noise relative to the signal."""
     return float(-10 * np.log10(noise)) if noise > 0 else float("inf")
 
 
@@ -94,8 +95,8 @@ def observe(
 ) -> Reference:
     """Run `graph` on the samples and record statistics of values in it.
 
-    axes: the values, and the axis of each that holds its channels.
-    moments: those values whose channels' second moments are recorded.
+    axes: the values to observe, and for each its axis of channels.
+    moments: the values for which the second moments of the channels are recorded too.
 
     Raises UsageError for a value that is not finite.
     """
@@ -129,7 +130,7 @@ def observe(
 def distance(
     graph: Graph, samples: Iterable[Sample], reference: Reference, options: Options
 ) -> Distance:
-    """Distance of the answers of a compiled graph from the reference's."""
+    """The distance between the answers of `graph`, compiled, and those of the reference."""
     exe = compile(graph, options=options)
     sum_of_errors = Distance.none()
     for sample, expected in zip(samples, reference.answers, strict=True):

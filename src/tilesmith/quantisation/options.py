@@ -21,7 +21,7 @@ from .ranges import METHODS
 from .schemes import SCHEMES
 
 AUTO = "auto"
-"""Each layer gets the scheme that suits it."""
+"""The scheme that lets quantisation choose a scheme for each layer."""
 ACTIVATIONS: Mapping[str, DType] = {"u8": u8, "i8": i8}
 Metric: TypeAlias = Callable[[Executable], float]
 """A measure of an executable's quality, such as its accuracy on labelled data; more is better."""

@@ -1,7 +1,7 @@
-"""Calibration: from statistics of a layer's input to the range that integers represent.
+"""Calibration: the choice of the range that integers represent, from statistics of a layer's input.
 
-A range includes zero, which integers represent exactly.  A smaller range has finer steps but clips
-more values; the methods balance the two.
+Every range includes zero, which integers represent exactly.  A smaller range has finer steps but
+clips more values.  The calibration methods balance both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilesmith.ir.dtypes import DType
 from .histogram import Observed
 
 PERCENTILE = 99.99
-"""Percent of the values that are inside the range by percentile."""
+"""Percentage of the values that are inside the range of the method "percentile"."""
 _SHRINKS = np.linspace(1.0, 0.2, 65)
 """Fractions of the largest magnitude that are tried as a range."""
 
@@ -25,8 +25,8 @@ _SHRINKS = np.linspace(1.0, 0.2, 65)
 class Affine:
     """The map of a tensor to integers: `q = round(x / scale) + zero`.
 
-    scale: distance between neighbouring representable values.
-    zero: the integer for 0.
+    scale: distance between adjacent representable values.
+    zero: the integer that represents 0.
     to: element type of the integers.
     """
 
@@ -36,7 +36,7 @@ class Affine:
 
     @property
     def low(self) -> float:
-        """The smallest value that an integer represents."""
+        """The smallest value that is represented."""
         return (self.to.min - self.zero) * self.scale
 
     @property
@@ -50,7 +50,9 @@ class Affine:
 
 
 def affine(low: float, high: float, to: DType) -> Affine | None:
-    """The map of a range, which includes 0; None for a range of only zero."""
+    """The map of the range from `low` to `high`, which includes 0.  None if the range is too small
+    for a scale in f32.
+    """
     scale = np.float32((high - low) / (int(to.max) - int(to.min)))
     if not scale > 0 or not np.isfinite(np.float32(1) / scale):
         return None
@@ -59,7 +61,7 @@ def affine(low: float, high: float, to: DType) -> Affine | None:
 
 
 def calibrated(seen: Observed, method: str, to: DType) -> Affine | None:
-    """The map by one of `METHODS`; None if all values are zero."""
+    """The map that one of `METHODS` chooses; None if all values are zero."""
     low, high = METHODS[method](seen, to)
     return affine(low, high, to)
 
@@ -69,7 +71,7 @@ def _min_max(seen: Observed, to: DType) -> tuple[float, float]:
 
 
 def _percentile(seen: Observed, to: DType) -> tuple[float, float]:
-    """The range between the percentiles on both sides."""
+    """The range that leaves out an equal share of the values on both sides."""
     total = seen.bins.sum()
     if not total:
         return seen.low, seen.high
@@ -82,7 +84,9 @@ def _percentile(seen: Observed, to: DType) -> tuple[float, float]:
 
 
 def _least(seen: Observed, cost: Callable[[float, float], float]) -> tuple[float, float]:
-    """The range of least cost: both ends clipped at one fraction of the largest, then each end."""
+    """The range of least cost.  First both ends are clipped at the same fraction of the largest
+    magnitude, then each end by itself.
+    """
     largest = max(-seen.low, seen.high)
     limits = [largest * float(s) for s in _SHRINKS]
     both = [(max(seen.low, -limit), min(seen.high, limit)) for limit in limits]
@@ -127,7 +131,7 @@ def _entropy(seen: Observed, to: DType) -> tuple[float, float]:
         )
         guess = np.where(kept > 0, share[numbers], 0.0)
         p, q = true / true.sum(), guess / max(guess.sum(), 1.0)
-        tiny = 1e-9  # clipped values in an empty bin then cost much, but not infinitely much
+        tiny = 1e-9  # so that clipped values in an empty bin cost much, but not infinitely much
         used = p > 0
         return float((p[used] * np.log(p[used] / np.maximum(q[used], tiny))).sum())
 
@@ -140,4 +144,4 @@ METHODS: Mapping[str, Callable[[Observed, DType], tuple[float, float]]] = {
     "entropy": _entropy,
     "mse": _mean_squared,
 }
-"""Calibration methods: the range for the statistics of a tensor and an element type."""
+"""Calibration methods: functions from a tensor's statistics and an element type to a range."""

@@ -14,10 +14,11 @@ class LayerReport:
 
     name: the name of the layer's source node.
     scheme: the layer's scheme.
-    low, high: the range of its input that integers represent; None unless it is fixed.
-    snr: signal-to-noise ratio of the model's answers with this layer alone quantised, in dB;
-        infinite if it stays in floats, None without samples.
-    cosine: the answers' cosine similarity in the same setting.
+    low, high: the range of the layer's input that integers represent; None unless the range is
+        fixed.
+    snr: signal-to-noise ratio in dB of the model's answers if only this layer is quantised;
+        infinite if the layer stays in floats, None without samples.
+    cosine: cosine similarity of the same answers; None without samples.
     seconds: predicted time of the layer.
     float_seconds: predicted time without quantisation.
     """
@@ -34,15 +35,15 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class QuantisationReport:
-    """The effect of quantisation on a model; `str` gives a line for each layer.
+    """The effect of quantisation on a model.  `str` prints a line for each layer.
 
-    layers: in the model's order.
-    snr: signal-to-noise ratio of the quantised model's answers in dB, the mean noise of all
-        outputs; None if there were no samples.
-    cosine: mean cosine similarity of the answers; None if there were no samples.
-    drop: loss of the metric, or of the cosine similarity if there was no metric.
-    value, float_value: the metric of the quantised model and of the model of floats; None if there
-        was no metric.
+    layers: the layers, in the model's order.
+    snr: signal-to-noise ratio in dB of the quantised model's answers, from the mean noise of all
+        outputs; None without samples.
+    cosine: mean cosine similarity of the answers; None without samples.
+    drop: loss of the metric or, without a metric, of the cosine similarity.
+    value, float_value: the metric of the quantised model and of the model of floats; None without a
+        metric.
     seconds, float_seconds: predicted times of all layers.
     samples: number of samples.
     """
@@ -90,7 +91,7 @@ class QuantisationReport:
         return lines
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain values; infinite and unknown ones are None."""
+        """The report as JSON values.  Infinite and unknown numbers are None."""
 
         def plain(value: float | None) -> float | None:
             return value if value is not None and math.isfinite(value) else None

@@ -16,22 +16,23 @@ from tilesmith.support.arrays import bare
 from tilesmith.support.errors import ModelError, UsageError
 
 Sample: TypeAlias = "dict[str, np.ndarray]"
-"""Arrays by the name of the model's input."""
+"""One sample: an array for each of the model's inputs, by name."""
 
 
 class Samples:
     """Samples of a model's inputs, read again for each pass over them.
 
     data: a folder of .npz files (or of .npy files, for a model with one input), one sample in each;
-        an .npz or .npy file whose arrays hold samples along axis 0; or a sequence of samples in
-        memory, each a mapping by name, or an array for a model with one input.
+        or an .npz or .npy file whose arrays contain samples along axis 0; or a sequence of samples
+        in memory, each a mapping from names to arrays (or an array, for a model with one input).
 
-    Arrays in files have the names of the model's inputs, with or without the prefix `in_`; others
-    are ignored.  A file with the inputs' own shapes is one sample.  An axis 0 that is a multiple of
-    the input's is cut into samples; so is an additional axis.
+    Arrays in files have the names of the model's inputs, with or without the prefix `in_`.  Other
+    arrays are ignored.  A file whose arrays have the inputs' own shapes is one sample.  If axis 0
+    of the arrays is a multiple of the inputs' axis 0, or an additional axis, it is cut into
+    samples.
 
-    Raises UsageError if there are no samples; each pass raises ModelError for the first sample that
-    does not fit the model, or that contains a NaN or an infinity.
+    Raises UsageError if there are no samples.  Each pass raises ModelError for the first sample
+    that does not match the model's inputs, or that contains a NaN or an infinity.
     """
 
     def __init__(self, data: Any, graph: Graph) -> None:
@@ -40,7 +41,7 @@ class Samples:
         if isinstance(data, (str, os.PathLike)):
             try:
                 place = Path(data)
-            except TypeError:  # its __fspath__ returns no text
+            except TypeError:  # `__fspath__` returns no text
                 raise UsageError(f"expected a path, found {shown(data)}") from None
             self._parts = _files(place)
         elif isinstance(data, Mapping):
@@ -74,7 +75,10 @@ class Samples:
             raise UsageError("expected samples to calibrate on, found arrays without any")
 
     def _named(self, arrays: Any, where: str, *, exact: bool) -> Sample:
-        """The arrays by input; with `exact` all others are an error."""
+        """The arrays by the names of the inputs.
+
+        exact: whether additional arrays are an error.
+        """
         names = [v.name for v in self._inputs]
         if not isinstance(arrays, Mapping):
             arrays = {"": arrays}
@@ -150,7 +154,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _count(v: Value, shape: tuple[int, ...]) -> int | None:
-    """Number of samples in an array of this shape; None if it does not fit."""
+    """Number of samples in an array of this shape; None if the shape does not match input `v`."""
     own = v.type.shape
     if len(shape) == len(own) + 1:
         return shape[0] if _fit(own, shape[1:]) else None

@@ -1,4 +1,4 @@
-"""The schemes for a layer, and the nodes that they insert."""
+"""The schemes for a layer, and the nodes that each scheme inserts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .weights import QuantisedWeights
 
 Scheme: TypeAlias = Literal["f32", "int8", "int8-dynamic", "int8-weights", "int4-weights"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
-"""Schemes of a layer, in order: unchanged; integers for activations and weights; the same with
-activations' ranges computed in each run; integers for weights alone; the same with 4 bits, in
-groups, for matrix products.
+"""Schemes of a layer.  "f32": unchanged.  "int8": integers for activations and weights.
+"int8-dynamic": the same, with ranges of activations computed in each run.  "int8-weights": integers
+only for weights.  "int4-weights": the same with 4 bits, in groups, only for matrix products.
 """
 
 _MOVEMENT: tuple[type[Op], ...] = (MaxPool, Reshape, Transpose, Flatten, Squeeze, Unsqueeze)
@@ -38,9 +38,9 @@ class Treatment:
     """The treatment of one layer.
 
     scheme: one of `SCHEMES`.
-    weights: weights in integers; None if they stay floats.
-    input: the map of the layer's input to integers; None unless it is fixed.
-    correction: added to the layer's result, per channel; None for no correction.
+    weights: the weights as integers; None if they stay floats.
+    input: the map of the layer's input to integers; None unless its range is fixed.
+    correction: constants that are added to the layer's result, per channel; None for no correction.
     """
 
     scheme: Scheme = "f32"
@@ -50,7 +50,7 @@ class Treatment:
 
 
 def rewritten(graph: Graph, treatments: Mapping[Layer, Treatment]) -> Graph:
-    """`graph` with each layer treated; the same object if all are unchanged."""
+    """`graph` with each layer treated; the same object if no layer changes."""
     emitter = _Emitter()
     rules = {Conv: (emitter.layer,), MatMul: (emitter.layer,), Add: (emitter.bias,)}
     for layer, treatment in treatments.items():
@@ -65,9 +65,9 @@ def rewritten(graph: Graph, treatments: Mapping[Layer, Treatment]) -> Graph:
 class _Emitter:
     """The rules that insert quantising nodes around layers.
 
-    treated: layer and treatment, by the value that the layer defines.
-    biases: layer and correction of its bias, by the value that the bias's addition defines.
-    quantised: the integers of a value, their scale and zero point, by request.
+    treated: layers and their treatments, by the layer's result.
+    biases: layers and the corrections of their biases, by the result of the bias's addition.
+    quantised: the dequantised values so far, by the original value and its map (None: dynamic).
     """
 
     treated: dict[Value, tuple[Layer, Treatment]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class _Emitter:
     quantised: dict[tuple[Value, Affine | None], Value] = field(default_factory=dict)
 
     def layer(self, r: Rewriter, n: Node) -> Result:
-        """A layer on dequantised operands."""
+        """The layer on dequantised operands, with its correction if it has no bias."""
         treated = self.treated.get(n.outputs[0])
         if treated is None:
             return None
@@ -92,7 +92,7 @@ class _Emitter:
         return y
 
     def bias(self, r: Rewriter, n: Node) -> Result:
-        """The bias of a layer, corrected."""
+        """The addition of a layer's bias, with the correction added to the bias."""
         corrected = self.biases.pop(n.outputs[0], None)
         if corrected is None:
             return None
@@ -104,8 +104,8 @@ class _Emitter:
         return r.add(Add(), other, r.constant(old + _along_channels(layer, correction)))
 
     def _fixed(self, r: Rewriter, x: Value, by: Affine) -> Value:
-        """The values that the integers of `x` represent.  They are quantised before operators that
-        only move elements, so that these move bytes.
+        """`x`, quantised and dequantised.  Operators before it that only move elements get the
+        integers, so that they move bytes.
         """
         if (x, by) not in self.quantised:
             scale = r.constant(np.asarray(by.scale, np.float32))
@@ -134,6 +134,6 @@ def _dequantized(r: Rewriter, w: QuantisedWeights) -> Value:
 
 
 def _along_channels(layer: Layer, vector: np.ndarray) -> np.ndarray:
-    """A vector over the channels of a layer's result, in a shape that broadcasts to it."""
+    """A vector over the channels of a layer's result, in a shape that broadcasts to the result."""
     after = layer.output.type.rank - 2 if isinstance(layer.node.op, Conv) else 0
     return vector.astype(np.float32).reshape(-1, *[1] * after)

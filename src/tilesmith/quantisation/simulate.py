@@ -1,9 +1,9 @@
 """The model with any of its layers quantised, compiled once.
 
 Weights, corrections and the maps of activations are inputs of the program.  So the effect of a
-scheme on one layer is a run with other inputs, not a compilation.  Activations are rounded to the
-values that their integers stand for, and multiplied as floats: products of such values are the
-same up to the rounding of floats.
+scheme on one layer is measured by a run with other inputs, without a compilation.  Activations are
+rounded to the values that their integers represent, and multiplied as floats.  The results are the
+same as with integers, up to the rounding of floats.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .schemes import Treatment
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Knobs:
-    """The inputs that control the treatment of a layer.
+    """The inputs of the program that control the treatment of a layer.
 
-    on: whether its input is rounded.
-    scale, zero: the map of its input to integers.
+    on: whether the layer's input is rounded.
+    scale, zero: the map of the layer's input to integers.
     weights: the layer's weights.
-    correction: added to the result, per channel.
+    correction: numbers that are added to the layer's result, per channel.
     """
 
     on: Value
@@ -49,7 +49,7 @@ class _Knobs:
 
 
 class Simulation:
-    """A graph whose `layers` may be quantised, with activations of type `to`."""
+    """A compiled graph whose `layers` may each be quantised, with activations of type `to`."""
 
     def __init__(self, graph: Graph, layers: Sequence[Layer], to: DType, options: Options) -> None:
         self._to = to
@@ -75,10 +75,12 @@ class Simulation:
         treatments: Mapping[Layer, Treatment],
         reference: Reference,
     ) -> Answers:
-        """The answers to a sample, `number` in `reference`, with these layers treated.
+        """The answers to a sample, if these layers are treated.
 
-        Dynamic ranges are those of the model of floats: exact for one layer, approximate for
-        several.
+        number: number of the sample in `reference`.
+
+        Dynamic ranges are those of the model of floats.  For one treated layer they are exact, for
+        several approximate.
         """
         inputs = {**self._as_is, **sample}
         ranges = {v: seen.ranges[number] for v, seen in reference.observed.items()}
@@ -89,7 +91,7 @@ class Simulation:
     def distance(
         self, samples: Samples, reference: Reference, treatments: Mapping[Layer, Treatment]
     ) -> Distance:
-        """Distance of the answers with these layers treated from the reference's."""
+        """The distance of the answers from the reference's, if these layers are treated."""
         total = Distance.none()
         for number, (sample, expected) in enumerate(zip(samples, reference.answers, strict=True)):
             total.add(self.run(sample, number, treatments, reference), expected)
@@ -98,7 +100,10 @@ class Simulation:
     def _settings(
         self, layer: Layer, t: Treatment, ranges: Mapping[Value, tuple[float, float]]
     ) -> dict[str, np.ndarray]:
-        """The inputs for a layer's treatment; `ranges` replace those that each run computes."""
+        """The inputs for a layer's treatment.
+
+        ranges: ranges of values, in place of those that a run of "int8-dynamic" computes.
+        """
         by = t.input
         if t.scheme == "int8-dynamic":
             by = affine(*ranges[layer.input], self._to)

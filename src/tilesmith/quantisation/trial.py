@@ -1,4 +1,4 @@
-"""Effects of treatments on a model's answers: of each layer alone, and of all together."""
+"""The effects of treatments on a model's answers: for single layers, and for all together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .simulate import Simulation
 
 
 class Trial:
-    """Measurements on one model of floats; each is made once."""
+    """Measurements on one model of floats.  Each is made only once."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Trial:
         return self._wanted.metric(compile(self._graph, options=self._options))
 
     def alone(self, layer: Layer, treatment: Treatment) -> Distance | None:
-        """Distance of the answers with one layer treated; None without samples."""
+        """The distance of the answers if only this layer is treated; None without samples."""
         if self._samples is None or self._reference is None:
             return None
         if treatment.scheme == "f32":
@@ -66,7 +66,7 @@ class Trial:
     def assign(
         self, treatments: Mapping[Layer, Sequence[Treatment]], costs: Costs
     ) -> dict[Layer, Treatment]:
-        """The treatments of least predicted time that keep the limit of loss."""
+        """A treatment for each layer, with the least predicted time within the limit of loss."""
         by_scheme: dict[Layer, dict[str, Treatment]] = {
             k: {t.scheme: t for t in several} for k, several in treatments.items()
         }
@@ -96,7 +96,7 @@ class Trial:
         return 1 - self._distance(graph).cosine
 
     def _distance(self, graph: Graph) -> Distance:
-        """Distance of a graph's answers from those of floats."""
+        """The distance of a graph's answers from those of the model of floats."""
         assert self._samples is not None and self._reference is not None
         return distance(graph, self._samples, self._reference, self._options)
 

@@ -1,4 +1,4 @@
-"""Weights in integers: symmetric, one scale per channel of the result or per group of inputs."""
+"""Weights as integers: symmetric, one scale per channel of the result or per group of inputs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .layers import Layer
 class QuantisedWeights:
     """Weights as integers times scales.
 
-    integers: in the shape of the weights.
-    scales: f32, one per index of `axis`, or in the shape of the weights with one per block.
+    integers: the integers, in the shape of the weights.
+    scales: f32; one per index of `axis` or, with blocks, in the shape of the weights with one per
+        block.
     axis: the axis along which scales vary.
-    block: indices along `axis` that share a scale; 0: each index has its own.
+    block: number of indices along `axis` that share a scale; 0: each index has its own.
     to: element type of the integers.
     """
 
@@ -30,7 +31,7 @@ class QuantisedWeights:
 
     @property
     def values(self) -> np.ndarray:
-        """The weights that they represent, f32."""
+        """The weights that the integers represent, f32."""
         wide = self.integers.astype(np.float32)
         if self.block:
             spread = np.repeat(self.scales, self.block, self.axis)
@@ -49,17 +50,18 @@ def per_channel(layer: Layer) -> QuantisedWeights:
 
 
 def _scales(largest: np.ndarray, to: DType) -> np.ndarray:
-    """Scales for which `largest` is the largest integer."""
+    """Scales with which the largest integer represents `largest`."""
     scales = (largest / np.float32(to.max)).astype(np.float32)
     return np.where(scales >= np.finfo(np.float32).tiny, scales, np.float32(1))
 
 
 def in_groups(layer: Layer, group: int, moments: np.ndarray | None = None) -> QuantisedWeights:
-    """Weights of a product in 4 bits, one scale for each `group` of inputs of a channel.
+    """Weights of a product in 4 bits, with one scale for each group of inputs of a channel.
 
-    moments: second moments of the layer's input, [K, K].  With them the rows after each row of
-        weights compensate its rounding error, as far as their inputs are correlated (Frantar et
-        al., GPTQ, 2022); without, each weight is rounded to the nearest.
+    group: number of inputs in a group.
+    moments: second moments of the layer's input, [K, K].  With them, the rounding error of each row
+        of weights is compensated by the following rows, as far as their inputs are correlated
+        (Frantar et al., GPTQ, 2022).  Without them, each weight is rounded to the nearest.
     """
     axis = 1 - layer.channel_axis
     w = (layer.weights if axis == 0 else layer.weights.T).astype(np.float32)  # [K, N]
@@ -79,7 +81,9 @@ def in_groups(layer: Layer, group: int, moments: np.ndarray | None = None) -> Qu
 _SHRINKS = np.linspace(1.0, 0.6, 9)
 """Fractions of the largest weight of a group that are tried as its range."""
 _DAMPING = 0.01
-"""Added to the diagonal of the moments, relative to its mean, so that they can be inverted."""
+"""Number that is added to the diagonal of the moments, relative to the diagonal's mean, so that the
+matrix can be inverted.
+"""
 
 
 def _rounded(w: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -87,7 +91,7 @@ def _rounded(w: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def _group_scales(w: np.ndarray) -> np.ndarray:
-    """The scale of each column of a group of rows with the least squared error."""
+    """The scales of least squared error for a group of rows, one per column."""
     largest = np.abs(w).max(0)
     best, least = _scales(largest, int4), np.full(largest.shape, np.inf)
     for share in _SHRINKS:
@@ -101,12 +105,12 @@ def _group_scales(w: np.ndarray) -> np.ndarray:
 def _with_feedback(
     w: np.ndarray, group: int, moments: np.ndarray, integers: np.ndarray
 ) -> np.ndarray:
-    """The scales of groups; writes the rows of `integers` one after the other and spreads the error
-    of each over the remaining rows of `w`.
+    """Round `w` into `integers` row by row, and spread the error of each row over the following
+    rows of `w`.  Returns the scales of the groups.
     """
     h = moments.astype(np.float64)
     diagonal = np.diagonal(h).copy()
-    diagonal[diagonal == 0] = 1.0  # the input is always zero
+    diagonal[diagonal == 0] = 1.0  # this input is always zero
     np.fill_diagonal(h, diagonal + _DAMPING * diagonal.mean())
     spread = np.linalg.cholesky(np.linalg.inv(h)).T.astype(np.float32)
     scales = []
