@@ -66,7 +66,7 @@ SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Seed 
 def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
     """`["x=1,3", "y="]` as `{"x": (1, 3), "y": ()}`; None if there are none.
 
-    Raises UsageError if one is not of the form NAME=NUMBERS.
+    Raises UsageError if an option is not of the form NAME=NUMBERS.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for text in given or ():
@@ -84,7 +84,7 @@ def parse_dynamic(given: Sequence[str] | None) -> dict[str, tuple[int, int]] | N
     """`["batch=1:64", "seq=512"]` as ranges by name, which start at 1 if only the end is given;
     None if there are none.
 
-    Raises UsageError if one does not have that form.
+    Raises UsageError if an option does not have that form.
     """
     ranges: dict[str, tuple[int, int]] = {}
     for text in given or ():
@@ -100,7 +100,7 @@ def parse_dynamic(given: Sequence[str] | None) -> dict[str, tuple[int, int]] | N
 def parse_expected(given: Sequence[str] | None) -> dict[str, int] | None:
     """`["batch=1", "seq=128"]` as sizes by name; None if there are none.
 
-    Raises UsageError if one does not have that form.
+    Raises UsageError if an option does not have that form.
     """
     return _sizes("--expected", given or ()) or None
 
@@ -109,7 +109,7 @@ def parse_specialise(given: Sequence[str] | None) -> list[dict[str, int]] | Lite
     """`["batch=8", "batch=1,seq=128"]` as sizes by name, one set for each program; None if there
     are none.
 
-    Raises UsageError if one does not have that form.
+    Raises UsageError if an option does not have that form.
     """
     if given and any(text == "auto" for text in given):
         if len(given) > 1:
@@ -131,7 +131,7 @@ def _sizes(option: str, texts: Sequence[str]) -> dict[str, int]:
 def parse_in_place(given: Sequence[str] | None) -> dict[str, str] | None:
     """`["present=past"]` as inputs by the output in their memory; None if there are none.
 
-    Raises UsageError if one does not have that form, or if an output is given twice.
+    Raises UsageError if an option does not have that form, or if an output is given twice.
     """
     homes: dict[str, str] = {}
     for text in given or ():
@@ -147,7 +147,7 @@ def parse_in_place(given: Sequence[str] | None) -> dict[str, str] | None:
 def parse_values(given: Sequence[str] | None) -> dict[str, Any] | None:
     """`["k=5", "axes=[1, 2]", "x=@x.npy"]` as one value by name; None if there are none.
 
-    Raises UsageError if one does not have that form.
+    Raises UsageError if an option does not have that form.
     """
     values: dict[str, Any] = {}
     for name, (value, *more) in _named_values("--value", given).items():
@@ -167,7 +167,7 @@ def parse_pins(given: Sequence[str] | None) -> dict[str, Any] | None:
     """`["unroll=1", "rows=[4, 2]", "schedule=sketch"]` as one value by name: JSON, else text; None
     if there are none.
 
-    Raises UsageError if one is not of the form NAME=VALUE, or if a name is given twice.
+    Raises UsageError if an option is not of the form NAME=VALUE, or if a name is given twice.
     """
     values = _named_values("--pin", given)
     for name, several in values.items():

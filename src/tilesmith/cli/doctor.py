@@ -266,7 +266,7 @@ def _lines(findings: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _amx() -> str:
-    """Whether kernels may use AMX tiles."""
+    """Text that says whether kernels may use AMX tiles."""
     return {
         "granted": "permission granted to this process",
         "refused": "known to the system, which refused permission: kernels don't use it",

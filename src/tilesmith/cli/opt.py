@@ -219,7 +219,7 @@ def _read(path: Path, wanted: Request, session: Session) -> Graph | Func:
 
 
 def _check_text(ir: Graph | Func, path: Path, after: str | None, session: Session) -> None:
-    """Raises UsageError for text that is no program, for instance with wrong types.
+    """Raises UsageError for text that is not a valid program, for instance with wrong types.
 
     after: the pass that wrote a kernel's loops; without it they may come from any stage.
     """

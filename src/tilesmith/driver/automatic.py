@@ -51,7 +51,7 @@ class Layer:
 
     name: name of the node in the source model.
     type: "f32", or the low type.
-    form: operand types that the target would read in the low type; None if that is not faster.
+    form: the factors that would become low (see `Form`); None if that is not faster.
     error: largest difference caused by the low type, relative to the largest magnitude of the
         result; None if it was not measured.
     """

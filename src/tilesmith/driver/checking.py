@@ -114,8 +114,8 @@ def check(
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
 ) -> list[KernelCheck]:
-    """Compare the expansion of every composite operator of a model with its reference, then every
-    kernel, run by itself on the reference's values of its inputs.
+    """Compare the expansion of every composite operator of a model with its reference.  Then
+    compare every kernel, run by itself on inputs that the reference computes.
 
     inputs: arrays by name; default: random arrays of the right types and expected sizes.
 
@@ -157,7 +157,7 @@ def _checked(graph: Graph, given: Mapping[str, np.ndarray], session: Session) ->
 def _checked_alone(
     graph: Graph, arrays: Sequence[np.ndarray], session: Session
 ) -> list[KernelCheck]:
-    """The comparisons of the kernels of a program that runs in one place, in order."""
+    """The comparisons of the kernels of a program without parts on other targets, in order."""
     fused = optimise(graph, session)
     kernels = compile_kernels(fused, session)
     numbers = {n: i for i, (_, n) in enumerate(kernels_in(fused))}
@@ -376,7 +376,7 @@ def _run_alone(
     node = _bound(node, sizes)
     renamed = {v: replace(v, name=f"in{i}") for i, v in enumerate(dict.fromkeys(node.inputs))}
     names = tuple(f"out{i}" for i in range(len(node.outputs)))
-    for o, i in in_place:  # the memory has room for the longer value
+    for o, i in in_place:  # the memory is large enough for the longer value
         renamed[node.inputs[i]] = replace(renamed[node.inputs[i]], type=node.outputs[o].type)
     single = replace(node, inputs=tuple(renamed[v] for v in node.inputs))
     order = {v: i for i, v in enumerate(renamed)}

@@ -57,7 +57,7 @@ from .workers import kernel_workers
 def compile_model(
     request: Request, saved: SavedProgram | None = None, workers: Children | None = None
 ) -> Program:
-    """The program of a model, which `saved` loads or keeps if possible.
+    """The compiled program of a model.  If possible, it is kept in `saved`.
 
     workers: processes that compile kernels; more are started where that pays (default: no processes
         at first).
@@ -236,7 +236,7 @@ def _program(
     workers: Children,
     pool: ThreadPoolExecutor,
 ) -> Program:
-    """A program that runs in one place."""
+    """A program all of whose kernels run on one target."""
     start_early(workers, graph, session)
     fused, decisions = apply_tuning(optimise(graph, session), session)
     # This thread mostly runs without Python's lock.

@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 EMPTY = Graph("", (), (), (), (), ())
-"""The body of a kernel that is a loop nest by itself."""
+"""The body of a kernel that is given as a loop nest, without a graph."""
 
 
 def canonical(body: Graph) -> Graph:
@@ -230,7 +230,7 @@ def compile_kernels(
 
 def _cached_text(body: Graph, text: str, session: Session, decisions: Decisions) -> str:
     """The text that identifies a kernel.  It includes the meaning of users' operators, or the loops
-    if a registered template makes them, since decisions do not determine those.
+    if a registered template makes them, since decisions do not determine these.
     """
     if user_template(decisions) is None:
         return text + meanings(body.nodes)

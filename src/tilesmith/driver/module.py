@@ -38,12 +38,14 @@ def _is_same(argument: Any, constant: Any) -> bool:
 
 
 class CompiledModule(Executable):
-    """A compiled module; `module(*args, **kwargs)` takes and gives what the original does.
+    """A compiled module; `module(*args, **kwargs)` is called like the original and gives results of
+    the same structure.
 
-    Tensors may be torch tensors or NumPy arrays; if one is a torch tensor, or there is none, the
-    results are torch tensors, else NumPy arrays.  Only inputs that are not in row-major order are
-    copied.  Gradients are not recorded.  A call writes the same buffers and arguments as the module
-    does.  Parameters are constants, with the values at the last compilation or load.
+    Tensors may be torch tensors or NumPy arrays; the results are torch tensors if one of them is a
+    torch tensor or if there are no tensors, else NumPy arrays.  Only inputs that are not in
+    row-major order are copied.  Gradients are not recorded.  A call writes the same buffers and
+    arguments as the module does.  Parameters are constants, with the values at the last compilation
+    or load.
 
     `inputs`, `outputs`, `run` and `save` treat it as an executable of tensors in order.
     """
@@ -140,7 +142,7 @@ class CompiledModule(Executable):
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Load weights like a module's `load_state_dict`.
 
-        strict: whether every name of `state_dict` must be there.
+        strict: whether every name of `state_dict` must be in `state`.
 
         Raises ModelError for weights that do not fit, with `strict` also for missing names.
         """

@@ -155,7 +155,7 @@ def operator_arguments(
 
     name: one of `OPERATORS`, or an operator's own name (`tilesmith ops`).
     shapes: shapes of the operands.
-    dtype: their element type, or one for each.
+    dtype: the element type of all operands, or one for each.
 
     Raises UsageError and ModelError for arguments that do not fit.
     """

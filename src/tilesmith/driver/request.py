@@ -30,8 +30,8 @@ def _repeated_option(flag: str, metavar: str, help: str, default: Any = None) ->
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A model to compile.  `compile` explains the fields that are called like its arguments.  Those
-    with metadata are options of the command line, which the metadata describe.
+    """A model to compile.  `compile` explains the fields that are called like its arguments.
+    Fields with metadata are also options of the command line, which the metadata describe.
 
     model: the source.
     options: target, threads, accuracy and all other options.

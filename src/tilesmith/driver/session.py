@@ -63,9 +63,9 @@ FITTED_SHARE = 1 / 128
 """Fraction of a model's distinct groups for which decisions of relatives are fitted; at least one
 group.
 
-The largest groups come first.  A fit lowers two kernels, and no other is compiled at the same time:
-on two cores it takes about as long as compiling seven.  With records of other models, compiling
-took 1.08 times as long.  Groups that were fitted before are not counted.
+The largest groups come first.  A fit lowers two kernels, and meanwhile no other kernel is compiled.
+On two cores a fit takes about as long as compiling seven kernels.  With records of other models,
+compiling took 1.08 times as long.  Groups that were fitted before are not counted.
 """
 
 

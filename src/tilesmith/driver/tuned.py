@@ -128,7 +128,8 @@ class _Known:
     def decisions(self, workload: str, space: Space | None) -> Decisions:
         """Decisions on record for a group, within the `space` that the user's constraints leave.
 
-        If there are none, the analytic choices: no decisions, or the nearest in the `space`.
+        If no decisions are on record, the analytic choices: empty decisions, or the nearest ones in
+        the `space`.
         """
         if space is None:
             return self._recorded(workload, lambda _: True)

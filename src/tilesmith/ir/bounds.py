@@ -57,7 +57,7 @@ def eliminate(
 
 
 def _outermost_first(box: Mapping[Var, Bounds]) -> list[Var]:
-    """The Vars in an order in which a range mentions only earlier ones."""
+    """The Vars in an order in which each range mentions only earlier Vars."""
     order: dict[Var, None] = {}
 
     def visit(v: Var, above: tuple[Var, ...]) -> None:

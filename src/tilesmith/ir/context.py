@@ -26,8 +26,8 @@ class Nest:
     """State that a context shares with contexts that assume further conditions.
 
     A branch of a `Select` is simplified in a context of its own.  Selects that share operands would
-    be simplified once for every path to them: 2**n times for n nested ones.  So selects that were
-    reached often enough are simplified under the facts of `base` alone.
+    be simplified once for every path to them: 2**n times for n nested selects.  So selects that
+    were reached often enough are simplified under the facts of `base` alone.
 
     base: the context with only the facts that hold in all these contexts.
     seen: the selects that were simplified in any of these contexts.

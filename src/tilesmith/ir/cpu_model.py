@@ -1,8 +1,8 @@
-"""The speed and resources of a CPU: the numbers of every analytic decision.
+"""The speed and resources of a CPU: the numbers that analytic decisions use.
 
 This is a description, not a measurement: the same model, target and threads give the same schedules
 in every process.  Measured rates (`perf.machine`) only predict times; no choice of a schedule
-depends on them.  Defaults are those of a modest desktop core; cycles are of one core.
+depends on them.  The defaults describe a modest desktop core.  Cycles are those of one core.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class CpuModel:
     fork_join_cycles: cycles to start and end a parallel loop.
 
     Instructions, in cycles:
-    run_cycles, jump_cycles: cost of reading a vector, in long runs, and in register tiles that walk
-        across rows, from L1, L2, L3 and memory.
+    run_cycles, jump_cycles: cost of reading a vector from L1, L2, L3 and memory: in long contiguous
+        runs (run), and in register tiles that walk across rows (jump).
     l1_miss_cycles: extra cost of a broadcast from L2.
     load_cycles: cost of a vector load beside arithmetic, which hides most of it.
     loop_cycles: a loop's own instructions, per iteration.

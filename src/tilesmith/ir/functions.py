@@ -1,8 +1,8 @@
 """The pure functions of `Call`, with their meaning in NumPy.
 
 One table serves the printer and parser, the verifier, the interpreter, the reference evaluator and
-code generation.  The latter expands most of them into arithmetic (`codegen.math`) and leaves rare
-ones to the C mathematics library.
+code generation.  Code generation expands most functions into arithmetic (`codegen.math`), and calls
+the C mathematics library for rare functions.
 """
 
 from __future__ import annotations

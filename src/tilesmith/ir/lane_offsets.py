@@ -63,7 +63,9 @@ class Rows:
 
 
 def rows_of(index: Expr) -> Rows | None:
-    """The rows of an index that `Rows.index` made, one for adjacent elements; else None."""
+    """The rows of an index that `Rows.index` made (one row if all elements are adjacent); else
+    None.
+    """
     if isinstance(index, Ramp):
         size = index.size
         return Rows(index.base, 1, size, size) if index.stride is const(1) else None

@@ -42,7 +42,7 @@ class LayoutDim:
     part: the whole axis, its blocks, or the position inside the block.
     block: elements of a block (outer and inner parts).
     before, after: halo of a whole axis, in positions.
-    span: positions of a whole axis in memory; 0: as many as its extent.
+    span: number of positions of a whole axis in memory; 0 stands for its extent.
     """
 
     axis: int
@@ -89,12 +89,12 @@ class Layout:
     """A bijection from logical indices to physical indices (up to padding).
 
     dims: outermost first.
-    has_padding: some physical elements may belong to no logical one.
+    has_padding: whether some physical elements may have no logical element.
     """
 
     dims: tuple[LayoutDim, ...]
     has_padding: bool = field(init=False, compare=False, repr=False)
-    """Whether some physical elements may belong to no logical one."""
+    """Whether some physical elements may have no logical element."""
     _hash: int = field(init=False, compare=False, repr=False)  # layouts are keys of many tables
 
     def __post_init__(self) -> None:
@@ -141,7 +141,9 @@ class Layout:
 
     @staticmethod
     def with_innermost(rank: int, axis: int, block: int | None = None) -> Layout:
-        """The row-major layout with one axis moved innermost, there in blocks of `block`."""
+        """The row-major layout with one axis moved innermost; with `block`, its blocks and then the
+        position inside the block.
+        """
         others = (LayoutDim(i) for i in range(rank) if i != axis)
         if block is None:
             return Layout((*others, LayoutDim(axis)))
@@ -207,7 +209,7 @@ class Layout:
         return tuple(out)
 
     def pack(self, array: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """The physical array (contiguous, padding zero) for a logical one.
+        """The physical array of a logical array, contiguous, with zeros in the padding.
 
         out: an array of the physical shape, zero in the padding, to write to.
         """

@@ -350,7 +350,7 @@ _CHECKS: dict[type[Expr], Callable[..., str | None]] = {
         f"expected a number of lanes that divides {a.lanes}, got {size}" if a.lanes % size else None
     ),
 }
-"""The reason why a node can't be made of the values that were read; None if it can."""
+"""Functions that return the reason why a node can't be made of the values read; None if it can."""
 
 
 class _Beginning(NamedTuple):

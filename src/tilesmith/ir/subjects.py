@@ -1,8 +1,8 @@
 """The subjects of conditions, so that facts are used only where they may matter.
 
 A condition on indices (`i < n`) may matter to any other comparison or division of integers.  A
-condition on data (`X[i] > 0`, `count[i] < 3`) matters only to an expression in which it occurs
-again, or one of the integers that it bounds.
+condition on data (`X[i] > 0`, `count[i] < 3`) matters only to an expression that contains the same
+condition, or an integer that it bounds.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _compared(e: Compare) -> Iterator[Expr]:
 class Subjects:
     """The conditions on data and the i64 data in expressions, as sets of bits.
 
-    One object numbers the subjects of all expressions that it is asked about.
+    One object gives a bit to each subject of the expressions in its queries.
     """
 
     __slots__ = ("_below", "_bits")

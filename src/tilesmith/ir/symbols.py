@@ -18,7 +18,7 @@ from .sizes import LARGEST, Sizes
 from .types import Dim
 
 _EXPECTED = 1 << 20
-"""The expected value of a symbol without `sizes`: large."""
+"""The expected value of a symbol without `sizes`, which is taken to be large."""
 
 
 def symbol(name: str, low: int = 1, high: int = LARGEST, expected: int | None = None) -> Var:

@@ -25,7 +25,7 @@ SHARES = 8
 
 FUSING = {"x86_64": "fma", "wasm32": "relaxed-simd"}
 """The feature, by architecture, with which a multiply-add is one instruction.  On other
-architectures it always is one.
+architectures it always is.
 """
 HALF_CONVERTING = {"x86_64": "f16c", "wasm32": "fp16"}
 """The feature, by architecture, with which an instruction converts f16."""

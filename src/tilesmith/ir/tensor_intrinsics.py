@@ -75,7 +75,7 @@ class AsyncCopies:
     copy: writes a copy.  Arguments: the pointer to shared memory; the other pointer; the size in
         bytes; and the number of bytes to read, an i32 (the other bytes become zeros), or None to
         read all.
-    commit: ends the group of the copies since the last one.
+    commit: ends a group: the copies since the end of the last group.
     wait: waits for all groups except the latest ones.  Argument: the number of these.
     """
 
@@ -95,7 +95,7 @@ class TensorIntrinsic:
     operands: the tiles that it reads, besides the old result.
     axes: the variables of its loops, those of the result first.
     extents: for each axis, the number of iterations.
-    term: the value of one iteration, over loads of operands.
+    term: the value of one iteration, an expression over loads of operands.
     accumulates: whether the terms are added to the old result.
     emit: writes the code, given a `codegen.tensor_code.TensorCode` and the operands' values, the
         old result first if it accumulates.

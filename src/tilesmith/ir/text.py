@@ -4,7 +4,7 @@
     ramp(base, stride, 16)  broadcast(x, 16)  reduce_add(v, 1)          let(x, value, body)   exp(x)
 
 - Literals: `5` is i64, `1.5` is f32, `true` is bool; others name their type: `5:i32`, `nan:f64`.
-- `and`, `or`, `not` are the operations on bools; `&`, `|`, `~` are the same ones on integers.
+- `and`, `or`, `not` are the operations on bools; `&`, `|`, `~` are the same operations on integers.
 - Casts are written as calls of the type's name.  A call names its type if it differs from the type
   of its first argument: `bitcast(x):i32`.
 - In a long expression a repeated part is written once as `($1 := part)` and then as `$1`.

@@ -39,8 +39,9 @@ class CostModel(Protocol):
     """Anything with these two methods can guide a search."""
 
     def fit(self, features: Array, ratios: Array, groups: Array) -> object:
-        """Learn again from all trials so far: features float32 [n, F], measured times as ratios to
-        the analytic schedule's [n] (infinite for a failure), number of the workload [n].
+        """Learn again from all trials so far.  `features`: float32 [n, F].  `ratios` [n]: measured
+        times relative to the analytic schedule's, infinite for a failure.  `groups` [n]: numbers of
+        workloads.
         """
         ...
 

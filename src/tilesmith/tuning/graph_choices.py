@@ -1,4 +1,4 @@
-"""Choices of the whole model, decided again by measuring: all choices of its graph passes.
+"""Choices of the whole model, which are all choices of its graph passes, decided by measuring.
 
 The kinds of choices are tried one after the other, in the order of the passes.  Each value of a
 kind is tried at once at all its choices: kernels that stay the same come from the cache.  Both

@@ -1,4 +1,6 @@
-"""Ctrl-C while tuning: the first asks to stop and keep the best, the second ends the program."""
+"""Ctrl-C while tuning: the first one stops the search and keeps its results, the second one ends
+the program.
+"""
 
 from __future__ import annotations
 

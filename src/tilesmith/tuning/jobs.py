@@ -206,7 +206,7 @@ def load_inputs(path: Path, arguments: Sequence[Argument]) -> list[np.ndarray]:
 
 
 def load_references(path: Path, arguments: Sequence[Argument]) -> list[list[np.ndarray]]:
-    """For each of `arguments`, which are outputs, its references."""
+    """The references of each output in `arguments`."""
     with np.load(path) as saved:
         kinds = dict.fromkeys(k.partition(".")[0] for k in saved)
         references = [_loaded(saved, arguments, k) for k in kinds if k != "in"]

@@ -90,7 +90,9 @@ def tune(
 
 
 def tune_model(request: Request, tuning: TuneOptions) -> Tuned:
-    """`tune`, with an account of the search.  The constraints are those of `tuning`."""
+    """Like `tune`, but the result also describes the search.  The constraints are those of
+    `tuning`.
+    """
     seconds, html = tuning.seconds, tuning.html
     started = time.time()
     budget = Budget(seconds, tuning.most_trials)
@@ -100,7 +102,7 @@ def tune_model(request: Request, tuning: TuneOptions) -> Tuned:
     check_device(session.target, tuning)
     spent = Stages(tuning)
     spent.begin("compiling untuned")
-    # Records of expected sizes serve all sizes.
+    # Records are made for the expected sizes, and serve all sizes.
     graph = expected_graph(driver.load_graph(request, session))
     check_runs_alone(graph, session)
     count = thread_count(session.options.threads)

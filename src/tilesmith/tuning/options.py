@@ -1,7 +1,7 @@
 """All options of a search, as one frozen value.
 
-`ts.tune` and its relatives take the fields as keyword arguments (`TuneChoices`).  The command line
-and the table in docs/tuning.md are made from the fields' metadata, like those of `Options`.
+`ts.tune` and similar functions take the fields as keyword arguments (`TuneChoices`).  The command
+line and the table in docs/tuning.md are made from the fields' metadata, like those of `Options`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_target(target: Target) -> None:
 
 
 def check_device(target: Target, tuning: TuneOptions) -> None:
-    """Raises UsageError for options that tuning does not have on a device."""
+    """Raises UsageError for options that do not apply to tuning on a device."""
     if target.device is None:
         return
     chosen = {

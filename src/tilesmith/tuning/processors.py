@@ -28,7 +28,7 @@ def shares(threads: int) -> Shares:
 def divided(cores: list[list[int]], granted: int, threads: int) -> Shares:
     """The division of the processors of `cores`, of which `granted` may be busy at once.
 
-    The last ones measure: the system prefers the first ones for itself.
+    The last cores measure, since the operating system prefers the first ones for itself.
     """
     if not cores or len(cores) < threads:
         return Shares()

@@ -19,7 +19,7 @@ from .searches.policy import Policy
 MODEL = "model"
 """The search that uses a cost model."""
 DEFAULT = "coordinate"
-"""The best of those measured by benchmarks/searches.py."""
+"""The search that is best in benchmarks/searches.py."""
 
 
 def _guided(space: Space, seed: int, guide: Guide | None) -> Search:

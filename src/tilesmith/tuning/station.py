@@ -83,7 +83,7 @@ class Station:
 def build(builder: str, request: bytes, seconds: float) -> bytes:
     """The reply of `builder`, a module, as a message for `support.child.decode`.
 
-    It waits while this machine measures.
+    The call waits while this machine measures.
     """
     with machine_lock(shared=True):
         return encode(lambda: _builder(builder).call(request, seconds))

@@ -39,8 +39,8 @@ SLACK = (0.1, 0.5)
 PROFILES = 4
 """Runs in which every kernel is timed."""
 RELATIVES = 4
-"""Upper bound on similar workloads (of a task's family) whose decisions are tried first, and on
-candidates recorded by other versions that are.
+"""Upper bound on the similar workloads (of a task's family) whose decisions are tried first.  It
+also holds for the candidates from other versions that are tried first.
 """
 WORTH_SHARE = 2e-3
 """Fraction of the model's time below which workloads are not tuned."""

@@ -97,8 +97,8 @@ def apply_best(
 
     template, arguments: as for `tune_template`, which made the records.
 
-    Its `decisions` are empty if no record is faster than the template's default, also if the final
-    comparison of `tune_template` kept the default.  Raises UsageError, ScheduleError.
+    The function's `decisions` are empty if no record is faster than the template's default, or if
+    the final comparison of `tune_template` kept the default.  Raises UsageError, ScheduleError.
     """
     session = Session.of(options, target=target, threads=threads)
     name = getattr(template, "__name__", "template")

@@ -20,7 +20,7 @@ from tilesmith.program.nodes import Arg, Carried, Slice, Step
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Memory for one value, taken as soon as its size is known.
+    """Memory for one value, allocated as soon as its size is known.
 
     slot: number of the memory.
     target: number of the pointer to the memory, if the memory alternates with the next slot (see

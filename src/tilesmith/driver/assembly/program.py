@@ -159,7 +159,7 @@ def check_steps(steps: Sequence[Step], target: str, is_sized: bool) -> None:
 
 
 def _contents(constant: Constant) -> Contents:
-    """The contents of a constant in the blob, packed straight into it."""
+    """The contents of a constant, which packing writes directly into the blob."""
     value, data = constant.value, constant.data
     shape = value.type.static_shape
     shape = value.layout.physical_shape(shape) if value.layout else shape

@@ -158,7 +158,7 @@ class Sizes:
         return largest([n for n, known_at in self._scratch_at if known_at == stage])
 
     def report(self) -> tuple[Report, ...]:
-        """The step that reports extents of results to the caller, if there are any."""
+        """The step that reports measured extents of results to the caller; empty without any."""
         shapes = ((i, tuple(map(self.amount, self._results[i]))) for i in self.grown)
         return (Report(len(self._results), tuple(shapes)),) if self.grown else ()
 
@@ -185,7 +185,7 @@ class Sizes:
 
 
 def _slack(node: Node) -> Iterator[Dim]:
-    """Differences of extents that must not be negative, which only a run can check."""
+    """Differences of extents that must not be negative.  Only a run can check them."""
     for n in node.op.body.nodes if isinstance(node.op, Fused) else (node,):
         for d in n.op.slack(*(v.type for v in n.inputs)):
             low = values_of(d).lo

@@ -11,7 +11,7 @@ while the node runs.  A body reads its inputs and writes its results in place:
 - A body reads the elements of sliced inputs in place, and writes elements of collected results in
   place.
 
-A result that a body does not compute, such as one of its inputs, is copied where it must be.
+If a body returns a value that it does not compute, such as one of its inputs, the value is copied.
 
 At a stage, some extents become known.  Then the main function allocates the memory that depends on
 them: regions of the memory plan, results of the program and results of control flow.  A branch
@@ -156,7 +156,7 @@ class Placement:
         return tuple(steps_so_far)
 
     def grow(self, growth: Growth, value: Value) -> Grow:
-        """The step that takes the memory of a value."""
+        """The step that allocates the memory of a value."""
         keep = 0 if growth.shorter is None else self.amount(growth.shorter)
         return Grow(growth.slot, self.amount(value), target=growth.target, keep=keep)
 
@@ -363,8 +363,8 @@ class Placement:
     def _longer(
         self, loop: LoopParts, out: Value, where: Mapping[Value, Arg], scope: _Scope
     ) -> Arg:
-        """The slot of a carried value to which iterations append.  It is the result's slot if there
-        is one; otherwise the value is copied to the result.
+        """The slot of a carried value to which iterations append.  It is the result's slot if the
+        result has one; otherwise the value is copied to the result.
         """
         growth = scope.growths.get(out)
         if growth is not None and growth.target is None:

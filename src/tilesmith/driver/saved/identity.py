@@ -28,8 +28,8 @@ Stamp: TypeAlias = tuple[int, ...]
 
 
 SETTLED_SECONDS = 60
-"""Least age of a file's last change for which its state stands for its bytes: twice the time
-after which Linux writes back pages that were written to.
+"""Least age of a file's last change for which the file's state identifies its bytes: twice the time
+after which Linux writes back modified pages.
 """
 
 

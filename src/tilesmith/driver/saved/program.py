@@ -5,8 +5,8 @@ and decisions, the options, the target and the state of the tuning records.  The
 a `.tsm` file without weights.  The packed weights are a separate entry, whose key is a hash of
 their bytes, so programs that differ only in code share them.  They are mapped into memory without
 packing, and processes that run the same model share the memory.  Two kinds of programs are not
-kept: programs that depend on anything else (see `Session.outside`), and programs that would fill
-more than a `SHARE` of the cache.
+kept: programs that depend on anything outside the key (see `Session.outside`), and programs that
+would fill more than a `SHARE` of the cache.
 
 The users' operators in a model are known only after it is read.  So the key above leads to a list
 of their uses.  The program's key consists of this list and of the current definitions of these

@@ -318,7 +318,7 @@ class Binary(_Pair):
 
 
 class Compare(_Pair):
-    """One of `COMPARE_OPS`; gives bools, as many as the operands have lanes."""
+    """One of `COMPARE_OPS`; gives as many bools as the operands have lanes."""
 
     __slots__ = ()
 
@@ -382,7 +382,9 @@ _integers: dict[int, Const] = {}
 
 
 def const(value: int | float | bool, dtype: DType | str | None = None) -> Const:
-    """A literal of `dtype`, wrapped to its range; by default bool, i64 or f32 like `value`."""
+    """A literal of `dtype`, wrapped to its range; by default bool, i64 or f32, as the type of
+    `value` suggests.
+    """
     if type(value) is int and (dtype is None or dtype is i64) and abs(value) <= _KEPT:
         literal = _integers.get(value)
         if literal is None:

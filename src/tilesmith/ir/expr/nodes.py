@@ -1,4 +1,4 @@
-"""The other nodes: choices, conversions, memory, functions, vectors and bindings."""
+"""Nodes other than arithmetic: choices, conversions, memory, functions, vectors and bindings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Select(Expr):
 
     cond: the condition.
     if_true: the value where the condition holds.
-    if_false: the value elsewhere.
+    if_false: the value where the condition does not hold.
     """
 
     syntax = "select({cond}, {if_true}, {if_false})"
@@ -172,7 +172,7 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
 
 
 def all_of(*conds: Expr) -> Expr:
-    """Conjunction; `true` for none."""
+    """Conjunction; `true` without conditions."""
     result: Expr = const(True)
     for c in conds:
         result = c if result is const(True) else binary("and", result, c)
@@ -180,7 +180,7 @@ def all_of(*conds: Expr) -> Expr:
 
 
 def any_of(*conds: Expr) -> Expr:
-    """Disjunction; `false` for none."""
+    """Disjunction; `false` without conditions."""
     result: Expr = const(False)
     for c in conds:
         result = c if result is const(False) else binary("or", result, c)

@@ -359,7 +359,7 @@ def _never_beyond(op: str, x: Expr, y: Expr, ctx: Context) -> bool:
 
 
 def trunc(e: Binary, ctx: Context) -> Expr:
-    """`truncdiv` and `truncmod` become floor division where nothing is negative."""
+    """`truncdiv` and `truncmod` become floor division if neither operand can be negative."""
     a, b = ctx.simplify(e.a), ctx.simplify(e.b)
     if type(a) is Const and type(b) is Const:
         return _or_same(fold_binary(e.op, a, b), e, a, b)

@@ -198,7 +198,9 @@ def _vector_compare(e: Compare, ctx: Context) -> Expr:
 
 
 def _by_lanes(op: str, a: Expr, b: Expr, ctx: Context) -> bool | None:
-    """An inequality of ramps holds in all lanes if it does in the first and the last."""
+    """The value of a comparison of ramps: an inequality holds in all lanes if it holds in the first
+    and the last one.
+    """
     values = []
     for i in (0, a.lanes - 1):
         x, y = lane(a, i), lane(b, i)

@@ -61,7 +61,7 @@ def plain_binary(e: Binary, a: Expr, b: Expr, ctx: Context) -> Expr:
 
 
 def _other_operand(op: str, a: Expr, b: Expr, neutral: float | None) -> Expr | None:
-    """The operand beside a neutral one; None if neither is neutral."""
+    """The operand `a` or `b` if the other one is neutral; None if neither is neutral."""
     if neutral is not None and is_value(b, neutral):
         return a
     return b if neutral is not None and op in _COMMUTES and is_value(a, neutral) else None

@@ -83,7 +83,9 @@ def _division(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
 
 
 def _extremum(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
-    """Ramps and broadcasts differ by a linear function of the lane, so its ends decide."""
+    """The min or max of ramps and broadcasts.  They differ by a linear function of the lane, so the
+    first and the last lane decide.
+    """
     if a is b:
         return a
     if a.dtype is i64:

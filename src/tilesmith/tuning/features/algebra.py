@@ -128,12 +128,12 @@ def log(a: Number) -> Number:
 
 
 def total(numbers: Iterable[Number]) -> Number:
-    """The sum; 0 for none."""
+    """The sum; 0 if there are no numbers."""
     return _fold(add, numbers, 0)
 
 
 def product(numbers: Iterable[Number]) -> Number:
-    """The product; 1 for none."""
+    """The product; 1 if there are no numbers."""
     return _fold(mul, numbers, 1)
 
 

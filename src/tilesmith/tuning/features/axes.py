@@ -18,7 +18,7 @@ from .algebra import Number
 class Span(NamedTuple):
     """The positions of an index.
 
-    width: number from the first position to the last.
+    width: number of positions from the first to the last, both included.
     distinct: number of different positions.
     """
 

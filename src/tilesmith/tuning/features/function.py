@@ -137,7 +137,7 @@ class _Question:
 class FeatureFunction:
     """The features of candidates; `FEATURES` names them.
 
-    schedule: a function of a config that returns a schedule, or a tuple with one first.
+    schedule: a function of a config that returns a schedule, or a tuple that begins with one.
     start: the analytic candidate.
     """
 
@@ -173,7 +173,7 @@ class FeatureFunction:
                 return self._along_paths(candidates)
             except ScheduleError:
                 raise
-            except Exception:  # a function of ints may fail in any way on traced numbers
+            except Exception:  # on traced numbers, a function of ints may raise any error
                 self._less_symbolic()
         before = self._symbols
         leaves: dict[_Leaf, list[int]] = {}
@@ -264,7 +264,7 @@ class FeatureFunction:
                 return self._ends.setdefault(self._paths.follow(candidate, {}), _Leaf())
             except ScheduleError:
                 raise
-            except Exception:  # a function of ints may fail in any way on traced numbers
+            except Exception:  # on traced numbers, a function of ints may raise any error
                 self._less_symbolic()
                 return self._leaf(candidate)
         node = self._root
@@ -313,7 +313,7 @@ class FeatureFunction:
             else:
                 made = self._schedule(Config(candidate))
             program = ArrayProgram(self._features(made), tuple(columns.values()))
-        except Exception as e:  # a function of numbers may fail in any way on symbols
+        except Exception as e:  # on symbols, a function of numbers may raise any error
             raise _Unfit from e
         structure = StructuralFeatures(tuple(columns), program, self._analytic)
         for other in self._alike(candidate, structure):

@@ -323,8 +323,8 @@ class SymbolicNest:
         return SymbolicAccess(tensor, size, indices, offsets, write, stage.scope == "register")
 
     def shape(self, tensor: tuple[str, int]) -> tuple[Number, ...]:
-        """Extents of the physical dimensions of a value: its whole extents, or those that one
-        iteration of the loop where it is computed needs.
+        """Extents of the physical dimensions of a value: its whole extents, or the extents that one
+        iteration of the loop around its computation needs.
         """
         return tuple(size for _, size in self._shape(tensor))
 
@@ -371,7 +371,9 @@ class SymbolicNest:
         return spans
 
     def steps(self, s: Statement, access: SymbolicAccess, axis: str) -> list[Number]:
-        """Distance in each physical dimension that a step of a loop of the stage moves."""
+        """For each physical dimension, the distance that one step of the stage's loop `axis` moves
+        the access.
+        """
         stage = s.stage
         moved = moved_of(stage, self._extents[stage.name], axis)
         roots = self._roots[stage.name]

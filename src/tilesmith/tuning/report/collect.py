@@ -73,7 +73,9 @@ def _task(state: Progress, started: float, target: Target, threads: int) -> Task
 
 
 def _predicted(state: Progress, target: Target, threads: int) -> Mapping[str, float]:
-    """Ratios that the closed formula predicts, by decisions; empty if it doesn't know the space."""
+    """Ratios that the closed formula predicts, by decisions; empty if the formula does not cover
+    the space.
+    """
     known = [t for t in state.seen.values() if t.status in ("ok", "slow")]
     if not known:
         return {}
@@ -91,8 +93,8 @@ def _predicted(state: Progress, target: Target, threads: int) -> Mapping[str, fl
 def _profiles(
     before: Executable, after: Executable, inputs: Sequence[np.ndarray]
 ) -> tuple[Profile, Profile]:
-    """Profiles of both, with the least time of each kernel over some turns; if tuning changed
-    nothing, both are the same.
+    """Profiles of both executables, with the least time of each kernel over some turns.  If tuning
+    changed nothing, both are one profile.
     """
     if after is before:
         only = before.profile(*inputs, repeats=ROUNDS * REPEATS)
@@ -109,8 +111,9 @@ def _least(profiles: Sequence[Profile]) -> Profile:
 
 
 def side_by_side(before: Profile, after: Profile) -> list[KernelFacts]:
-    """The kernels side by side.  Tuning may cut a model into other kernels: one row is the smallest
-    set of source nodes that whole kernels compute both before and after.
+    """The kernels before and after tuning, side by side.  Tuning may divide the model into other
+    kernels.  So a row is a smallest set of source nodes that whole kernels compute both before and
+    after.
     """
     rows: list[tuple[frozenset[str], list[tuple[bool, KernelTime]]]] = []
     for is_after, profile in ((False, before), (True, after)):

@@ -17,12 +17,13 @@ class Attempt:
     """A trial.
 
     after: seconds since tuning began.
-    ratio: its time relative to the analytic schedule's; infinite for a failure.
+    ratio: the candidate's time relative to the analytic schedule's; infinite for a failure.
     status: status of the trial.
     cause: reason of a failure.
     decisions: the candidate.
-    predicted: ratio that the analytic model predicts, if it does.
-    score: the cost model's score before the measurement, if there was one, in its own units.
+    predicted: ratio that the analytic model predicts; None if there is no prediction.
+    score: the cost model's score before the measurement, in the model's units; None if there was no
+        score.
     """
 
     after: float
@@ -77,8 +78,8 @@ class TaskFacts:
 
     @property
     def placed(self) -> list[tuple[float, float]]:
-        """(rank in the cost model's order, measured ratio) of the candidates that it scored; ranks
-        are from 0, the fastest, to 1.
+        """(rank in the cost model's order, measured ratio) of each candidate that the model scored.
+        Ranks go from 0, the fastest, to 1.
         """
         known = [(a.score, a.ratio) for a in self.attempts if a.score is not None]
         if len(known) < 2:

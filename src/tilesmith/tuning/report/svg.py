@@ -37,7 +37,7 @@ class Axis:
 
     @staticmethod
     def around(label: str, values: Iterable[float], log: bool = False) -> Axis:
-        """An axis that contains all (finite, and if `log` positive) values."""
+        """An axis that contains all finite values; with `log`, only the positive ones of them."""
         known = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
         low, high = min(known), max(known)
         if log:

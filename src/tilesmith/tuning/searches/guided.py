@@ -74,7 +74,7 @@ class Guided(Search):
     FIRST, LATER = 96, 32
     """New candidates before the first proposal and before each later one."""
     POOL = 1024
-    """Candidates kept, those with the best scores."""
+    """Upper bound on the candidates in the pool; those with the best scores stay."""
     CHANCE = 0.1
     """Probability that a proposal is drawn from the pool at random."""
     PARENTS = 8

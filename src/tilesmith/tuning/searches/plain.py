@@ -87,7 +87,9 @@ class Coordinate(Search):
 
 
 class Evolution(Search):
-    """Offspring of the best so far: decisions from two of them, sometimes with one mutation."""
+    """Offspring of the best candidates so far: decisions from two of these, sometimes with one
+    mutation.
+    """
 
     POPULATION = 16
 

@@ -4,7 +4,7 @@ far.
 The state is a candidate, a move sets one knob to another option, and the reward is the decrease of
 the logarithm of the cost.  The network scores each move from a few numbers that mean the same for
 every knob and space, so that experience transfers between moves.  A softmax over the scores is the
-policy.  After every measurement it takes a step along the gradient of the expected reward
+policy.  After every measurement the weights take a step along the gradient of the expected reward
 (REINFORCE with a baseline: Williams 1992), with a bonus for entropy.
 """
 
