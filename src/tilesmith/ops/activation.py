@@ -1,4 +1,4 @@
-"""Activation functions: elementwise if they are one expression of x, otherwise composite."""
+"""Activation functions.  Each is elementwise if it is one expression of x, else composite."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class ThresholdedRelu(Elementwise):
 
 
 NEAR = 0.25
-"""Magnitude of x below which exp(x) - 1 would lose more than two bits."""
+"""Magnitude of x below which the expression exp(x) - 1 would lose more than two bits."""
 
 
 def expm1(x: Expr) -> Expr:
-    """exp(x) - 1 with all digits of its type: the Taylor series where x is near zero."""
+    """exp(x) - 1 with the full precision of the type of x; near zero the Taylor series is used."""
     terms = 12 if x.dtype.bits == 64 else 7
     series = const(1 / math.factorial(terms), x.dtype)
     for k in range(terms - 1, 0, -1):
@@ -200,7 +200,7 @@ class PRelu(Op):
 
 @dataclass(frozen=True)
 class Gelu(Op):
-    """x * P(X <= x) for a standard normal X; `approximate`: "none" or "tanh" (arXiv:1606.08415)."""
+    """x * P(X <= x) for standard normal X (arXiv:1606.08415); `approximate`: "none" or "tanh"."""
 
     approximate: str = "none"
 

@@ -1,4 +1,4 @@
-"""Attention as a composition; the fusion pass may turn it into one kernel."""
+"""Attention as a composition of operators.  The fusion pass may turn it into one kernel."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Attention(Op):
     """softmax(q @ k^T * scale + mask) @ v, for q [..., L, E], k [..., S, E], v [..., S, F].
 
     Inputs: q, k, v and an optional mask that broadcasts to [..., L, S]: bool (False: not attended)
-        or added to the scores.  If k and v have fewer heads (axis -3) than q, each serves a group
-        of adjacent query heads.
+        or added to the scores.  If k and v have fewer heads (axis -3) than q, each of their heads
+        serves a group of adjacent query heads.
 
-    A query whose keys are all masked out gives zeros.  Scores of 16-bit floats and all values
-    computed from them are f32: scores are so large that rounding them would change the weights.
+    A query whose keys are all masked out gives zeros.  For 16-bit floats the scores and all values
+    computed from scores are f32: rounding would change the weights, because scores are large.
 
     scale: factor of the scores; None is 1 / sqrt(E).
-    is_causal: position i attends only to the first i + 1.
+    is_causal: whether query i attends only to the first i + 1 keys.
     softcap: if above 0, scores are limited to softcap * tanh(score / softcap).
     """
 
@@ -74,7 +74,9 @@ class Attention(Op):
     def _group(
         self, b: GraphBuilder, q: Any, k: Any, v: Any, mask: Any
     ) -> tuple[Any, Any, Any, Any]:
-        """Query heads as [key heads, group]; the other operands get a group of 1 to broadcast."""
+        """The operands with the axis of query heads divided into [key heads, group].  Operands with
+        fewer heads get a group of 1, which broadcasts.
+        """
         heads = rules.static(self.name, q.type.shape[-3], "the number of query heads")
         shared = rules.static(self.name, k.type.shape[-3], "the number of key heads")
         if not shared or heads % shared:
@@ -110,7 +112,7 @@ class Attention(Op):
 
 
 def _lower_triangle(b: GraphBuilder, rows: Dim, columns: Dim) -> Any:
-    """Bools [rows, columns]: whether the column is at most the row."""
+    """The bools column <= row, of shape [rows, columns]."""
     if isinstance(rows, int) and isinstance(columns, int):
         return b.constant(np.tri(rows, columns, dtype=np.bool_))
     row = b.add(Iota(rows)).reshape(rows, 1)

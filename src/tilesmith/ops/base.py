@@ -1,18 +1,18 @@
 """The definition of an operator.
 
 An operator is a frozen dataclass whose fields are its attributes.  (A class without new fields
-needs no decorator; making its methods again would cost time at every import.)  It defines one of
-three methods, from which everything else follows:
+needs no decorator, which would only make import slower.) It defines one of three methods, and
+everything else follows from this method:
 
-- `compute` (primitive): a tensor expression per output.  Result types follow from it; lowering
-  follows from a schedule of it.
+- `compute` (primitive): a tensor expression per output.  Result types follow from the expressions,
+  and lowering from a schedule of them.
 - `decompose` (composite): a small graph of other operators.  Types, lowering and meaning follow.
 - `loops` (irregular): loops written by hand, for operators that no tensor expression describes,
   such as sorting and scattering.  Result types are stated in `infer`.
 
-`reference` is the meaning in NumPy.  The reference of a composite operator is independent of its
-expansion: a formula, or NumPy's own function for it, in f64.  Users may omit it for their composite
-operators.  `infer` is overridden only where `compute` cannot determine the type.
+`reference` is the meaning in NumPy.  The reference of a composite operator is independent of
+`decompose`: a formula in f64, or a function of NumPy.  Users may omit `reference` for their
+composite operators.  `infer` is overridden only where `compute` cannot determine the type.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tilesmith.te import tensor as te
 class OpTensors:
     """A primitive operator's tensor expressions for inputs of given types.
 
-    inputs: a placeholder for each input, in the operator's order; some may not be read.
-    outputs: the results of `compute` on them, in the operator's order.
+    inputs: a placeholder for each input, in the operator's order.  Outputs need not read all.
+    outputs: the results of `compute` for these inputs, in the operator's order.
     """
 
     inputs: tuple[te.Tensor, ...]
@@ -50,7 +50,7 @@ OPS: dict[str, type[Op]] = {}
 
 
 class GraphBuilder(Protocol):
-    """The part of `graph.Builder` that `decompose` needs; a value has a `.type: TensorType`."""
+    """The part of `graph.Builder` that `decompose` needs.  Values have a `.type: TensorType`."""
 
     def add(self, op: Op, *inputs: Any) -> Any:
         """The value of `op`, or the tuple of values if there are several."""
@@ -71,8 +71,9 @@ class Op:
     """
 
     custom: ClassVar[bool] = False
-    """Whether the class is defined outside of this package.  Its name does not determine its
-    meaning, so keys contain the meaning (`graph.custom`), and nothing is folded with its reference.
+    """Whether the class is defined outside of this package.  Then its name does not determine its
+    meaning, so cache keys contain the meaning (`graph.custom`), and folding never uses its
+    reference.
     """
 
     has_steps: ClassVar[bool] = False
@@ -81,11 +82,11 @@ class Op:
     """
 
     is_scheduled: ClassVar[bool] = False
-    """Whether `loops` decides which loops run on threads and in vectors, not a strategy."""
+    """Whether `loops` itself, not a strategy, decides which loops run on threads and in vectors."""
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
-        """Enter `cls` in the table.  Exceptions are bases of a family of operators (`abstract`),
-        and operators of users, which `register_op` enters.
+        """Enter `cls` in the operator table.  Bases of families (`abstract`) are not entered, and
+        operators of users only by `register_op`.
         """
         super().__init_subclass__(**kwargs)
         if abstract:
@@ -105,15 +106,15 @@ class Op:
         raise NotImplementedError(f"{self.name} has no compute")
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        """Composite operators: add nodes to `b`; returns the output value (a tuple if several)."""
+        """Composite operators: add nodes to `b` and return the output value, a tuple of several."""
         raise NotImplementedError(f"{self.name} has no decompose")
 
     def loops(self, *types: TensorType) -> Func:
         """Irregular operators: the kernel for inputs of `types` in loop IR, stage "nest".
 
         Parameters are the inputs, then the outputs, each in logical axes.  Loops with independent
-        iterations are parallel.  The strategy maps such loops to threads and vectors, and the
-        accesses to the layouts of the tensors.
+        iterations have the kind parallel.  The strategy maps parallel loops to threads and vectors,
+        and adapts accesses to the layouts of the tensors.
         """
         raise NotImplementedError(f"{self.name} has no loops")
 
@@ -129,14 +130,14 @@ class Op:
     def slack(self, *types: TensorType) -> tuple[Dim, ...]:
         """Differences of extents that must not be negative, for inputs of `types`.
 
-        `infer` refuses them as numbers; with open sizes each run checks them.  Extents of results
-        are always checked.
+        `infer` rejects negative numbers; each run checks symbolic differences.  Extents of results
+        need no entry, because they are always checked.
         """
         return ()
 
     @checked(ModelError)
     def tensors(self, *types: TensorType) -> OpTensors:
-        """`compute` applied to placeholders of `types`; cached per operator and types.
+        """The result of `compute` for placeholders of `types`, cached per operator and types.
 
         Raises InternalError for an operator that is not primitive.
         """
@@ -161,7 +162,7 @@ class Op:
 
     @cached_property
     def is_static(self) -> bool:
-        """True if no attribute contains a symbolic dimension."""
+        """Whether no attribute contains a symbolic dimension."""
         attributes = items_in(tuple(self.attributes.values()))
         return not any(isinstance(item, Expr) for item in attributes)
 
@@ -181,8 +182,8 @@ def kind_of(cls: type[Op]) -> str:
 
 
 def check_attribute_name(operator: str, name: str) -> None:
-    """Raises UsageError if an attribute has the name of a member of every operator, such as
-    `infer`, which it would replace.
+    """Raises UsageError if an attribute has the name of a member of `Op`, such as `infer`, because
+    the attribute would replace the member.
     """
     if hasattr(Op, name):
         raise UsageError(
@@ -204,8 +205,8 @@ def _tensors(op: Op, types: tuple[TensorType, ...]) -> OpTensors:
 
 
 def unscheduled(outputs: tuple[te.Tensor, ...]) -> te.Operation | None:
-    """A stage among the producers of `outputs` that strategies don't schedule: loops or a
-    recurrence.  None if all are plain computes.
+    """A stage among the producers of `outputs` that strategies can't schedule: loops or a
+    recurrence.  None if all stages are plain computes.
     """
     seen: set[te.Operation] = set()
     waiting = [t.op for t in outputs]

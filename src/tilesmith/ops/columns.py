@@ -1,4 +1,4 @@
-"""The elements under each position of a window as a matrix, and the inverse.
+"""Operators that write the elements under each position of a window as a matrix, and the transpose.
 
 A convolution is a product with such a matrix (Chellapilla, Puri and Simard, "High Performance
 Convolutional Neural Networks for Document Processing", 2006).
@@ -25,7 +25,8 @@ from .window import Window, spatial_names
 
 @dataclass(frozen=True)
 class Im2Col(Op):
-    """The elements under a window: images [N, C, ...] become [C, window..., N, places...].
+    """The elements under each position of a window: images [N, C, ...] become [C, window..., N,
+    positions...].
 
     kernel: extents of the window.
     strides, pads, dilations: as in `conv`.
@@ -71,11 +72,11 @@ class Im2Col(Op):
 
 @dataclass(frozen=True)
 class Col2Im(Op):
-    """Columns [N, C * window, places] added up to images [N, C, `image`]; where windows overlap,
-    their elements are summed.
+    """The sum of columns [N, C * window, positions] at their places in images [N, C, `image`].
+    Where windows overlap, their elements are added.
 
-    kernel: extents of the window, which a run may know, as those of the image.  Then a run has
-        checked that `equal_extents` are equal.
+    kernel: extents of the window; like those of the image, they may be symbolic.  Then each run
+        checks `equal_extents`.
     strides, pads, dilations: as in `conv`.
     """
 
@@ -88,7 +89,7 @@ class Col2Im(Op):
     dilations: tuple[int, ...] = ()
 
     def _window(self) -> tuple[Window, tuple[Dim, ...]]:
-        """The window, of 1 tap along axes of open extent, and its places along each axis."""
+        """The window, with 1 tap along symbolic axes, and its number of positions per axis."""
         taps = [k if isinstance(k, int) else 1 for k in self.kernel]
         win = Window.of(self.name, taps, self.strides, self.pads, self.dilations)
         if len(taps) != len(self.image):
@@ -126,7 +127,7 @@ class Col2Im(Op):
                 row = row + k.var * kernel_strides[a]
                 column = column + place * place_strides[a]
             if not all(isinstance(d, int) for d in (*self.image, *self.kernel, *x.shape[1:])):
-                # equal extents, which a run checks, keep both inside
+                # the run has checked the extents, so both indices are inside
                 last = [as_expr(d) - 1 for d in x.shape[1:]]
                 row, column = (
                     maximum(minimum(v, m), 0) for v, m in zip((row, column), last, strict=True)
@@ -165,5 +166,5 @@ class Col2Im(Op):
 
 
 def _channels(rows: Dim, size: Dim) -> Dim:
-    """The channels of columns whose windows have `size` elements."""
+    """The number of channels of `rows` rows, if a window has `size` elements."""
     return as_dim(as_expr(rows) // extents.larger(size, 1))

@@ -1,4 +1,4 @@
-"""Convolutions over any number of spatial axes; x is [N, C, ...], bias is a separate Add.
+"""Convolutions over any number of spatial axes.  x is [N, C, ...], and a bias is a separate Add.
 
 The expression is an optional `pad` stage and one reduce stage of x * w over (ic, kernel axes...).
 Without groups no index has a division; a depthwise convolution has no channel reduction.
@@ -39,12 +39,12 @@ class Conv(Op):
     """Convolution of x [N, IC, ...] with w [OC, IC/groups, kernel...] (cross-correlation, as in
     deep learning).
 
-    strides: per spatial axis; empty: ones.
+    strides: distance between positions of the window, per spatial axis; empty: ones.
     pads: zeros before each spatial axis, then zeros after each axis; empty: none.
     dilations: distance between taps, per spatial axis; empty: ones.
     groups: number of groups of channels.
-    to: element type of the sums and of the result, for operands of any types; None: the common type
-        of the operands (16-bit floats are added in f32 and rounded).
+    to: element type of the sums and of the result, with which operands may have any types.  None:
+        the common type of the operands.  16-bit floats are added in f32 and rounded.
     """
 
     heavy_reference = True
@@ -111,7 +111,7 @@ class Conv(Op):
 def _channel(
     filter_: Expr, channel: te.IterVar | None, per_group: Dim, icg: Dim, groups: int
 ) -> Expr:
-    """The input channel that `filter_` reads at `channel` of its group."""
+    """The input channel that the output channel `filter_` reads at `channel` of its group."""
     if groups == 1:
         assert channel is not None
         return channel.var
@@ -120,7 +120,7 @@ def _channel(
 
 
 def _correlate(x: np.ndarray, w: np.ndarray, win: Window, groups: int) -> np.ndarray:
-    """Convolution of the already padded x: one matrix product per group over gathered windows."""
+    """Convolution of padded x, as one matrix product per group over all windows."""
     n, views = len(win.kernel), win.views(x)
     batch = x.shape[0]
     out = views.shape[2 : 2 + n]
@@ -128,7 +128,7 @@ def _correlate(x: np.ndarray, w: np.ndarray, win: Window, groups: int) -> np.nda
     taps = math.prod(win.kernel)
     if (
         icg == 1 and groups == oc
-    ):  # depthwise: a sum over taps, without a matrix product per channel
+    ):  # depthwise: one sum over taps instead of a matrix product per channel
         result = np.zeros((batch, oc, *out), x.dtype)
         for k in np.ndindex(*win.kernel):
             result += views[(..., *k)] * w[(slice(None), 0, *k)].reshape(1, oc, *[1] * n)
@@ -276,7 +276,7 @@ class ConvTranspose(Op):
 
 
 def _crop(full: np.ndarray, dims: list[int], win: Window, extra: tuple[int, ...]) -> np.ndarray:
-    """The part of the full transposed convolution inside the pads (zeros in negative pads)."""
+    """The full transposed convolution without its pads.  A negative pad adds zeros."""
     begins, ends = win.static_pads("conv_transpose")
     for a, d in enumerate(dims):
         extent = win.strides[a] * (d - 1) + win.reach(a) + extra[a] - begins[a] - ends[a]

@@ -18,7 +18,7 @@ from . import rules
 from .base import Op
 
 _ROUNDS = 100
-"""Upper bound on the rounds of the iteration; few are needed."""
+"""Upper bound on the rounds of the iteration, which usually needs few."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class PairwiseCoupling(Op):
     classes.
 
     Input: f32[rows, pairs], the probability of i against j for each pair i < j of classes, in
-    lexicographic order.  Output: f32[rows, classes].  It minimises the sum of
-    (r[j,i] p[i] - r[i,j] p[j])^2 (T.-F. Wu, C.-J. Lin and R. C. Weng, "Probability Estimates for
-    Multi-class Classification by Pairwise Coupling", algorithm 2), until no component is further
-    than 0.005 / classes from its optimum, as LIBSVM and ONNX Runtime do.
+    lexicographic order.  Output: f32[rows, classes].  The result minimises the sum of (r[j,i] p[i]
+    - r[i,j] p[j])^2 (T.-F. Wu, C.-J. Lin and R. C. Weng, "Probability Estimates for Multi-class
+    Classification by Pairwise Coupling", algorithm 2), until no component is further than 0.005 /
+    classes from its optimum, as LIBSVM and ONNX Runtime do.
 
     classes: number of classes, at least 2.
     """
@@ -78,7 +78,7 @@ class PairwiseCoupling(Op):
         return b.finish()
 
     def _fill(self, b: LoopBuilder, x: Array, q: Array, row: Expr) -> None:
-        """The matrix of the quadratic form."""
+        """Compute the matrix `q` of the quadratic form."""
         with b.loop(self.classes, "i") as i:
             q[i, i] = const(0.0, f32)
         pair = b.variable("pair", const(0))
@@ -93,7 +93,7 @@ class PairwiseCoupling(Op):
             pair.value = pair.value + 1
 
     def _descend(self, b: LoopBuilder, q: Array, p: Array, qp: Array, start: Expr) -> None:
-        """One round: each component is set to its optimum, then all are divided by their sum."""
+        """Run one round: set each component to its optimum, then divide all by their sum."""
         pqp = b.variable("now", start)
         with b.loop(self.classes, "i") as i:
             step = b.let("step", (pqp.value - qp[i]) / q[i, i])

@@ -28,8 +28,9 @@ class DeformSample(Op):
     x [N,C,in...], offset [N,G K r,out...] for K taps on r axes, and an optional mask [N,G
     K,out...].
 
-    Tap k is moved by offsets number (g K + k) r + axis, in pixels.  The number g of a channel's
-    group is its number divided by C / G.  Between pixels the image is linear, outside it is zero.
+    Along each axis, tap k is moved by the offset with number (g K + k) r + axis, in pixels, where g
+    is the number of the channel's group.  A group has C / G channels.  The image is interpolated
+    linearly between pixels, and is zero outside.
 
     kernel: extents of the window.
     strides, pads, dilations: as in `conv`; `pads` must be given.
@@ -146,8 +147,8 @@ def _corners(position: Expr, extent: Dim) -> list[tuple[Expr, Expr, Expr]]:
 
 @dataclass(frozen=True)
 class DeformConv(Op):
-    """Deformable convolution of x with w [OC, C/groups, kernel...]: `deform_sample`, with the
-    offsets and mask of `offset_groups`, and a convolution over its taps.
+    """Deformable convolution of x with w [OC, C/groups, kernel...]: `deform_sample` with
+    `offset_groups` groups of offsets and mask, then a convolution over the samples.
 
     strides, pads, dilations, groups: as in `conv`.
     """

@@ -1,4 +1,4 @@
-"""Divisors that may not be 0."""
+"""Divisors, with a check that none is 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .gather import linear
 
 
 class Divisor(Op):
-    """Integers as they are, for divisions that refuse 0: a zero raises ModelError at run time."""
+    """Integers, unchanged, for use as divisors.  A zero raises ModelError at run time."""
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         y = rules.only(self.name, inputs)

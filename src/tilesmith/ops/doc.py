@@ -2,7 +2,7 @@
 
     python -m tilesmith.ops.doc docs/ops.md
 
-A test compares the file with the table, so that it is always current.
+A test compares the file with the table, so the file is always current.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Applying one operator at once, without a graph: `evaluate` on arrays, `infer` on types.
+"""Application of one operator without a graph: `evaluate` for arrays, `infer` for types.
 
-Primitive and irregular operators compute their own results.  A composite one is decomposed into a
-builder that evaluates at once.
+Primitive and irregular operators compute their own results.  For a composite operator, `decompose`
+gets a builder that evaluates each node at once.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Typing:
 
 @lru_cache(maxsize=4096)
 def infer(op: Op, *types: TensorType) -> tuple[TensorType, ...]:
-    """Result types of any operator, also a composite one.  Raises ModelError for wrong `types`."""
+    """Result types of an operator of any kind.  Raises ModelError for wrong `types`."""
     if not op.is_composite():
         return op.infer(*types)
     result: Any = op.decompose(_Typing(), *(Typed(t) for t in types))

@@ -32,7 +32,7 @@ class Einsum(Op):
     equation: str
 
     def terms(self, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
-        """The axis labels of each input and of the output; an ellipsis becomes numbered labels."""
+        """The axis labels of each input and of the output.  An ellipsis becomes numbers."""
         text = self.equation.replace(" ", "")
         left, arrow, right = text.partition("->")
         inputs = left.split(",")
@@ -91,7 +91,7 @@ class Einsum(Op):
 
 
 def _labels(term: str, width: int) -> list[str]:
-    """One label per axis; the ellipsis becomes the last `width` numbers, aligned from the right."""
+    """One label per axis.  An ellipsis becomes -`width` to -1, so ellipses align from the right."""
     head, dots, tail = term.partition("...")
     middle = [str(i) for i in range(-width, 0)] if dots else []
     return [*head, *middle, *tail]

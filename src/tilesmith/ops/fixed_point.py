@@ -1,7 +1,7 @@
 """Fixed-point arithmetic of integers, with the roundings of gemmlowp, which TFLite follows.
 
-A real factor between 0 and 1 is an integer `m` that stands for `m / 2^31`, and a power of two.  A
-product with it rounds twice: `DoublingHighMul`, then `RoundingShift`.
+A real factor between 0 and 1 is `m / 2^31` for an integer `m`, times a power of two.  A product
+with the factor rounds twice: in `DoublingHighMul`, then in `RoundingShift`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class _OfWords(Elementwise, abstract=True):
 
 
 class DoublingHighMul(_OfWords):
-    """a * b / 2^31 of i32 numbers, rounded to the nearest; ties round up.  The result for twice
-    the smallest number, 2^31, saturates (ARM's SQRDMULH).
+    """a * b / 2^31 of i32 numbers, rounded to the nearest; ties round up.  If a and b are both the
+    smallest number, the result saturates (ARM's SQRDMULH).
     """
 
     def element(self, a: Expr, b: Expr) -> Expr:
         high = cast((cast(a, i64) * cast(b, i64) + (1 << 30)) >> 31, i32)
         low = const(int(i32.min), i32)
-        # 2^31 has become the smallest number; one less wraps around to the largest
+        # 2^31 has wrapped to the smallest number; 1 less wraps to the largest
         return high - cast(ir.all_of(a == low, b == low), i32)
 
     def numpy(self, a: np.ndarray, b: np.ndarray) -> Any:

@@ -1,6 +1,6 @@
-"""Operators of values under construction, so that formulas are written as formulas.
+"""Python operators for the values of a graph under construction, to write formulas with.
 
-`mean * m + now * (1 - m)` adds nodes to the graph that `mean` and `now` are made in.  Operands
+`mean * m + now * (1 - m)` adds nodes to the graph in which `mean` and `now` were made.  Operands
 broadcast.  Numbers and arrays become constants with the element type of the tensor beside them.
 `==` stays identity, as everywhere in a graph: `equals` compares elements.
 """
@@ -20,7 +20,7 @@ from .functions import apply
 
 
 def _operator(make: Callable[[], Op], *, swap: bool = False) -> Callable[[Any, Any], Any]:
-    """A method: an operator of this and another operand; `swap`: of the other and this one."""
+    """A method that applies an operator to self and an operand; `swap`: in reverse order."""
 
     def method(self: Any, other: Any) -> Any:
         return apply(make(), *((other, self) if swap else (self, other)))
@@ -29,7 +29,7 @@ def _operator(make: Callable[[], Op], *, swap: bool = False) -> Callable[[Any, A
 
 
 def _logical(of_bools: type[Op], of_integers: type[Op]) -> Callable[[Any, Any], Any]:
-    """A method: the operator for bools, or the one for integers."""
+    """A method that applies `of_bools` to bools and `of_integers` to integers."""
 
     def method(self: Any, other: Any) -> Any:
         return apply((of_bools if self.type.dtype.is_bool else of_integers)(), self, other)
@@ -39,18 +39,18 @@ def _logical(of_bools: type[Op], of_integers: type[Op]) -> Callable[[Any, Any], 
 
 class Formula:
     """Base of the values that a builder makes.  They have a `type` and the `builder`, which is None
-    once it has finished.
+    once the graph is finished.
     """
 
     __slots__ = ()
 
-    __array_ufunc__ = None  # an array on the left leaves the operator to the value
+    __array_ufunc__ = None  # so a NumPy array on the left leaves the operator to this class
 
     __add__, __radd__ = _operator(ew.Add), _operator(ew.Add, swap=True)
     __sub__, __rsub__ = _operator(ew.Sub), _operator(ew.Sub, swap=True)
     __mul__, __rmul__ = _operator(ew.Mul), _operator(ew.Mul, swap=True)
     __truediv__, __rtruediv__ = _operator(ew.Div), _operator(ew.Div, swap=True)
-    """The quotient; of integers rounded toward zero."""
+    """The quotient.  Quotients of integers are rounded toward zero."""
     __mod__ = _operator(ew.Mod)
     """The remainder, with the sign of the divisor."""
     __pow__, __rpow__ = _operator(ew.Pow), _operator(ew.Pow, swap=True)
@@ -71,7 +71,7 @@ class Formula:
         return apply(ew.LogicalNot() if self.type.dtype.is_bool else ew.BitwiseNot(), self)
 
     def cast(self: Any, dtype: DType) -> Any:
-        """The tensor itself if it has that type."""
+        """The tensor as `dtype`; the tensor itself if it has that type."""
         return self if self.type.dtype is dtype else apply(ew.Cast(dtype), self)
 
     def reshape(self, *dims: Dim) -> Any:
@@ -84,7 +84,7 @@ class Formula:
         """Broadcast to a shape."""
         return apply(shape.Expand(dims), self)
 
-    # Reductions over `axes`, or over all; they stay as axes of extent 1 with `keepdims`.
+    # Reductions over `axes` (None: all axes).  With `keepdims` reduced axes stay, with extent 1.
 
     def sum(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Any:
         return self._reduced(reduce.ReduceSum, axes, keepdims)

@@ -1,4 +1,4 @@
-"""Fourier transforms.  Complex numbers are pairs, real and imaginary part, on the last axis."""
+"""Fourier transforms.  The last axis holds the real and the imaginary part of a complex number."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .matmul import MatMul
 from .slicing import Pad, Slice
 
 _LIMIT = 1 << 24
-"""Upper bound on the elements of a transform's matrix (a length of 2048 for complex numbers)."""
+"""Upper bound on the elements of a transform's matrix: length 2048 for complex numbers."""
 
 
 @dataclass(frozen=True)
 class Dft(Op):
     """The discrete Fourier transform along `axis` of x [...,1] (real) or [...,2] (complex).
 
-    It is one product with a matrix of sines and cosines.
+    The transform is one product with a matrix of sines and cosines.
 
-    length: x is first cut or padded with zeros to this length; 0: no change.
+    length: length to which x is first cut, or padded with zeros; 0: no change.
     inverse: whether to compute the inverse transform.
-    onesided: whether only the first half of the frequencies is returned, which determine a real
-        signal.  With `inverse` they are the input, and the result is a real signal of `length` (0:
-        the even length).
+    onesided: whether only the first half of the frequencies is returned, which determines a real
+        signal.  With `inverse` this half is the input, and the result is a real signal of `length`
+        (0: the even length).
     """
 
     heavy_reference = True
@@ -69,7 +69,7 @@ class Dft(Op):
         return shaped.transpose(*(int(a) for a in np.argsort(order)))
 
     def _real_matrix(self, n: int) -> np.ndarray:
-        """The matrix [(n // 2 + 1) * 2, n] from frequencies (two parts each) to samples."""
+        """The matrix [(n // 2 + 1) * 2, n] from frequencies, of two parts each, to real samples."""
         count = n // 2 + 1
         angle = _angles(n, count, n)
         twice = np.full((count, 1), 2.0)
@@ -96,7 +96,7 @@ class Dft(Op):
 
 
 def _matrix(n: int, parts: int, count: int, inverse: bool = False) -> np.ndarray:
-    """[n * parts, count * 2]: (time, its part) to (frequency, its part)."""
+    """The matrix [n * parts, count * 2] that maps (sample, part) to (frequency, part)."""
     angle = _angles(n, n, count)
     sign, scale = (1, 1 / n) if inverse else (-1, 1)
     real, imaginary = np.cos(angle) * scale, sign * np.sin(angle) * scale
@@ -117,9 +117,9 @@ def _angles(n: int, rows: int, columns: int) -> np.ndarray:
 class Stft(Op):
     """Fourier transforms of frames of a signal [N,samples,1 or 2]: [N,frames,frequencies,2].
 
-    It is a convolution: the parts of a sample are its channels, and sines and cosines, times the
-    window, its filters.  So no frames are copied.  Filters are packed when a model is compiled; for
-    a window that is known at run time only, a transform of frames is faster.
+    The transform is a convolution, so no frames are copied.  The channels are the parts of a
+    sample, and the filters are sines and cosines times the window.  Filters are packed at compile
+    time.  If the window is known only at run time, a transform of frames is faster.
 
     Inputs: the signal and the window [frame length], by which each frame is multiplied.
 

@@ -1,4 +1,4 @@
-"""Functions of values under construction, to write formulas with: `where(x > 0, x, exp(x) - 1)`.
+"""Functions of values of a graph under construction, for formulas: `where(x > 0, x, exp(x) - 1)`.
 
 Each function adds one operator to the graph that contains the values.  Numbers and arrays among the
 operands become constants with the element type of the first tensor that is not a condition.
@@ -19,7 +19,7 @@ from .base import GraphBuilder, Op
 from .sizes import Extents
 
 _NUMBERS = (bool, int, float, list, tuple, np.ndarray, np.generic, Expr)
-"""Operands that are no tensors."""
+"""Types of operands that are not tensors."""
 
 
 Operand: TypeAlias = Any
@@ -27,10 +27,10 @@ Operand: TypeAlias = Any
 
 
 def apply(op: Op, *operands: Operand, dtype: DType | None = None) -> Any:
-    """The value of `op`; operands that are not tensors become tensors of `dtype` (default: the type
-    of the first tensor).
+    """The result of `op` on `operands`.  Operands that are not tensors become tensors of `dtype`
+    (default: the type of the first tensor).
 
-    Raises InternalError if the graphs of all tensors are finished.
+    Raises InternalError if no operand belongs to an unfinished graph.
     """
     tensors = [x for x in operands if not isinstance(x, _NUMBERS)]
     builder = next((b for b in (x.builder for x in tensors) if b is not None), None)
@@ -56,7 +56,7 @@ def _tensor(builder: GraphBuilder, x: Any, dtype: DType) -> Any:
 
 
 def where(condition: Any, then: Operand, otherwise: Operand) -> Any:
-    """`then` where a bool holds, elsewhere `otherwise`; one of the two is a tensor."""
+    """`then` where `condition` holds, elsewhere `otherwise`.  One of the two must be a tensor."""
     typed = otherwise if isinstance(then, _NUMBERS) else then
     return apply(ew.Where(), condition, then, otherwise, dtype=typed.type.dtype)
 
@@ -70,7 +70,7 @@ def minimum(a: Operand, b: Operand) -> Any:
 
 
 def clip(x: Any, low: float | None, high: float | None) -> Any:
-    """`x` limited to numbers known at compile time; None for no limit."""
+    """`x` limited to `low`..`high`, numbers that are known at compile time; None: no limit."""
     return apply(ew.Clip(low, high), x)
 
 

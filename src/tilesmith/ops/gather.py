@@ -1,8 +1,8 @@
 """Operators that look elements up by index.
 
-Indices may be negative (from the end).  Others raise ModelError, in the reference and in compiled
-code, which never reads outside the tensor.  With the option `unsafe` compiled code clamps them to
-the axis instead.
+A negative index counts from the end.  An index out of range raises ModelError, in the reference and
+in compiled code, so no read is outside the tensor.  With the option `unsafe` compiled code clamps
+such indices to the axis instead.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .base import Op
 
 
 def _place(indices: te.Tensor, point: tuple[Expr, ...], extent: Dim) -> Expr:
-    """The index `indices[at]` as a position within 0..extent-1."""
+    """The index `indices[point]` as a position in 0..extent-1."""
     end = ir.as_expr(extent, const(0)) - 1
     place = checked_index(cast(indices[point], i64), end + 1, linear(point, indices.shape))
-    # Bounds for analyses that don't know the intrinsic.
+    # Analyses don't know the range of the intrinsic, so it is repeated here.
     return ir.minimum(ir.maximum(place, 0), end)
 
 
 def linear(at: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
-    """The row-major number of the element at `at`."""
+    """The row-major number of the element at indices `at` of a tensor of `shape`."""
     number: Expr = const(0)
     for i, extent in zip(at, shape, strict=True):
         number = number * extent + i
@@ -42,7 +42,7 @@ def linear(at: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
 
 
 def places(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
-    """`indices` counted from the front.  Raises ModelError if one is out of range."""
+    """`indices` counted from the front.  Raises ModelError if an index is out of range."""
     i = indices.astype(np.int64)
     bad = (i < -extent) | (i >= extent)
     if bad.any():
@@ -52,12 +52,12 @@ def places(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _AlongAxis(Op, abstract=True):
-    """Elements of x at `indices` along `axis`; negative indices count from its end."""
+    """Base: elements of x at `indices` along `axis`.  Negative indices count from its end."""
 
     axis: int = 0
 
     def _checked(self, inputs: tuple[te.Tensor, ...]) -> tuple[te.Tensor, te.Tensor, int]:
-        """x, the indices and the axis from the front."""
+        """Check the inputs.  Returns x, the indices, and the axis counted from the front."""
         rules.check_count(self.name, inputs, 2)
         x, indices = inputs
         rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
@@ -75,8 +75,8 @@ class _AlongAxis(Op, abstract=True):
 
 @dataclass(frozen=True)
 class FromFront(Op):
-    """Indices of an axis of `extent` as they are, i64, for operators without negative indices.  A
-    negative index raises ModelError, as an index beyond the end does.
+    """Check indices into an axis of size `extent` and cast them to i64, for operators without
+    negative indices.  A negative index raises ModelError, as does an index past the end.
     """
 
     extent: Dim
@@ -88,7 +88,7 @@ class FromFront(Op):
 
         def place(*i: Expr) -> Expr:
             position = checked_place(cast(indices[i], i64), end + 1, linear(i, indices.shape))
-            # bounds for analyses that don't know the intrinsic
+            # analyses don't know the range of the intrinsic, so it is repeated here
             return ir.minimum(ir.maximum(position, 0), end)
 
         return te.compute(indices.shape, place, self.name)
@@ -143,7 +143,7 @@ class GatherElements(_AlongAxis):
         def element(*i: Expr) -> Expr:
             point = [*i]
             for a, (d, e) in enumerate(zip(x.shape, indices.shape, strict=True)):
-                if not extents.is_at_most(e, d):  # every run that is not refused satisfies it
+                if not extents.is_at_most(e, d):  # e <= d holds in each run that is not rejected
                     point[a] = minimum(i[a], as_expr(d) - 1)
             point[axis] = _place(indices, i, x.shape[axis])
             return x[tuple(point)]
@@ -159,7 +159,9 @@ class GatherElements(_AlongAxis):
 
 @dataclass(frozen=True)
 class GatherNd(Op):
-    """The last axis of `indices` holds index tuples into x, after `batch_dims` shared axes."""
+    """The elements or slices of x at the index tuples in the last axis of `indices`, after
+    `batch_dims` axes that x and `indices` share.
+    """
 
     batch_dims: int = 0
 

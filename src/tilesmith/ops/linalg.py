@@ -1,4 +1,4 @@
-"""Operators on the values of whole matrices."""
+"""Linear algebra on matrices: determinants and systems of equations."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Solve(Op):
 
 
 def _pivot_row(b: LoopBuilder, a: Array, rows: Dim, k: Expr) -> Expr:
-    """The row with the largest element in column k, among the rows from k on."""
+    """The row with the largest magnitude in column k, among rows k and following."""
     best = b.variable("best", k)
     with (
         b.loop(rows - 1 - k, "i", start=k + 1) as i,
@@ -142,7 +142,7 @@ def _pivot_row(b: LoopBuilder, a: Array, rows: Dim, k: Expr) -> Expr:
 
 
 def _exchange(b: LoopBuilder, a: Array, k: Expr, other: Expr, j: Expr) -> None:
-    """Exchanges the elements of column j in two rows."""
+    """Exchange the elements of rows k and `other` in column j."""
     kept = b.let("kept", a[k, j])
     a[k, j] = a[other, j]
     a[other, j] = kept

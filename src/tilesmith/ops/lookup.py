@@ -1,4 +1,4 @@
-"""Searches for elements and runs of elements in sorted tables."""
+"""Searches for elements, and for runs of elements, in sorted tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Position(Op):
     """The position of each element among ascending keys; the number of keys for an element that is
     not a key.
 
-    Inputs: x T[...], keys T[n], without duplicates; NaN, which equals NaN here, comes last.
+    Inputs: x T[...], and keys T[n] without duplicates.  NaN equals NaN here, and comes last.
     Output: i64[...].
     """
 
@@ -45,7 +45,7 @@ class Position(Op):
         y = b.output("y", self.infer(*types)[0])
         with b.independent_nest(types[0].shape) as point:
             value = b.let("value", x[point])
-            # All keys before `start` are less than the value, those from `start + size` on are not.
+            # Keys before `start` are less than the value; keys from `start + size` on are not.
             start, size = b.variable("start", const(0)), b.variable("size", const(count))
             with b.loop(count.bit_length()), b.when(size.value > 0):
                 half = b.let("half", size.value // 2)
@@ -79,14 +79,14 @@ def _precedes(a: Expr, b: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class CountRuns(Op):
-    """The number of occurrences of some runs of integers in each line, with gaps or without.
+    """The number of occurrences of given runs of integers in each line, with gaps or without.
 
     Inputs: x i64[lines, n]; for each length of `lengths`, the runs i64[m, length] in lexicographic
     order and the numbers i64[m] of their outputs.  Output: f32[lines, outputs].
 
     lengths: lengths of the runs.
-    largest_skip: upper bound on the elements skipped between two neighbours of a run; each number
-        from 0 on is tried for the whole run.
+    largest_skip: upper bound on the elements skipped between two neighbours of a run.  Each number
+        from 0 to this one is tried, the same between all neighbours.
     outputs: number of outputs.
     """
 
@@ -134,11 +134,11 @@ class CountRuns(Op):
     def _found(
         self, b: LoopBuilder, x: Array, runs: Array, walk: Sequence[Expr], shape: tuple[int, int]
     ) -> Expr:
-        """The number of the run at a position of a line, or the number of runs if it is none."""
+        """The number of the table's run at a position of a line, or `count` if there is none."""
         (line, start, step), (count, length) = walk, shape
 
         def order(run: Expr) -> Expr:
-            """-1, 0 or 1: the run in the line comes before the table's run, equals it, or comes
+            """-1, 0 or 1 if the run in the line comes before the table's run, equals it, or comes
             after it.
             """
             sign = b.variable("sign", const(0))

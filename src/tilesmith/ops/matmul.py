@@ -1,4 +1,4 @@
-"""Contractions: matmul and its ONNX relative gemm.
+"""Contractions: matmul, and gemm as in ONNX.
 
 A contraction is one reduce stage whose body is the product of its operands; strategies look for
 this form.  16-bit floats are accumulated in f32 and rounded by a separate stage.
@@ -27,8 +27,8 @@ class MatMul(Op):
 
     transpose_a: whether a is stored [..., k, m].
     transpose_b: whether b is stored [..., n, k].
-    to: element type of the sums and of the result, for operands of any types; None: the common type
-        of the operands (16-bit floats are added in f32 and rounded).
+    to: element type of the sums and of the result, with which operands may have any types.  None:
+        the common type of the operands.  16-bit floats are added in f32 and rounded.
     """
 
     name: ClassVar[str] = "matmul"
@@ -79,7 +79,7 @@ class MatMul(Op):
 def _matrix_axes(
     shape: tuple[Dim, ...], transposed: bool, is_left: bool
 ) -> tuple[tuple[Dim, ...], Dim]:
-    """The kept matrix dimension (none for a vector) and the inner one."""
+    """The matrix dimension that the result keeps (none for a vector), and the inner dimension."""
     if len(shape) == 1:
         return (), shape[0]
     inner_is_last = is_left != transposed

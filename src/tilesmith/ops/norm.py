@@ -22,7 +22,7 @@ from .reduce import ArgMax, ReduceL1, ReduceL2
 
 
 def widened(x: Any) -> Any:
-    """`x`, in f32 if it is a 16-bit float: the type in which sums of it are computed."""
+    """`x` in the type in which sums of `x` are computed: f32 for 16-bit floats."""
     return x.cast(rules.accumulator(x.type.dtype))
 
 
@@ -34,7 +34,7 @@ def _per_channel(v: Any, rank: int) -> Any:
 
 
 def moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """The mean, x minus the mean, and the variance, over `axes` (kept)."""
+    """The mean, x minus the mean, and the variance, over `axes`, which stay with extent 1."""
     mean = x.mean(axes, keepdims=True)
     centred = x - mean
     return mean, centred, (centred * centred).mean(axes, keepdims=True)
@@ -48,7 +48,7 @@ def _inverse_deviation(variance: Any, epsilon: float) -> Any:
 class Softmax(Op):
     """exp(x) / sum(exp(x)) along `axis`, shifted by the maximum so that it does not overflow.
 
-    The sum is at least 1, so one reciprocal per row is safe, and far cheaper than a division per
+    The sum is at least 1, so one reciprocal per row is safe.  It is far cheaper than a division per
     element.
     """
 
@@ -68,8 +68,8 @@ class Softmax(Op):
 
 @dataclass(frozen=True)
 class MaskedSoftmax(Op):
-    """Softmax along `axis` where a row of minus infinity, which is masked out entirely, gives
-    zeros; by the formula it gives NaN.
+    """Softmax along `axis` with zeros for a row that is masked out entirely: all its elements are
+    minus infinity.  The formula of softmax would give NaN.
     """
 
     axis: int = -1
@@ -107,7 +107,7 @@ class LogSoftmax(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
-        # a row with infinity gives NaN, as the decomposition does
+        # a row with plus infinity gives NaN, as in `decompose`
         shifted = x - x.max(self.axis, keepdims=True, initial=-np.inf)
         total = np.log(np.exp(shifted).sum(self.axis, keepdims=True))
         return (shifted - total).astype(inputs[0].dtype)
@@ -167,7 +167,7 @@ class LayerNorm(Op):
 
     Inputs: x, scale, optional bias.
 
-    with_stats: whether to add the outputs mean and 1 / deviation (f32 for narrow x).
+    with_stats: whether mean and 1 / deviation are outputs, too (f32 for 16-bit x).
     """
 
     axis: int = -1
@@ -226,7 +226,7 @@ class RmsNorm(Op):
 
 @dataclass(frozen=True)
 class InstanceNorm(Op):
-    """Each image's channels, normalised over their spatial axes.
+    """Each channel of each image, normalised over its spatial axes.
 
     Inputs: x [N, C, ...], scale [C], bias [C].
 
@@ -252,7 +252,7 @@ class InstanceNorm(Op):
 
 @dataclass(frozen=True)
 class GroupNorm(Op):
-    """Channels normalised in `groups` groups, over the group's channels and space
+    """Channels in `groups` groups, each normalised over its channels and spatial axes
     (arXiv:1803.08494).
 
     Inputs: x [N, C, ...], scale [C], bias [C].
@@ -333,7 +333,7 @@ class Lrn(Op):
     """Local response normalisation across channels: x / (bias + alpha / size * sum of
     squares)^beta.
 
-    The sum goes over `size` channels: floor((size - 1) / 2) before, ceil((size - 1) / 2) after.
+    The sum covers the own channel, floor((size - 1) / 2) before and ceil((size - 1) / 2) after it.
     """
 
     size: int
@@ -347,7 +347,7 @@ class Lrn(Op):
         if len(shape) < 2:
             rules.reject(self.name, "an input of rank 2 or more (N, C, ...)", x.type)
         before, after = (self.size - 1) // 2, self.size // 2
-        # Channels become a spatial axis, along which an average pool slides; its padding counts.
+        # An average pool slides over the channels as a spatial axis.  Zeros of the padding count.
         squares = (x * x).reshape(shape[0], 1, shape[1], rules.product(shape[2:]))
         pool = AvgPool((self.size, 1), (1, 1), (before, 0, after, 0), count_include_pad=True)
         mean = b.add(pool, squares).reshape(*shape)

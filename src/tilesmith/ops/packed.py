@@ -1,13 +1,14 @@
-"""Weights of few bits: their form in graphs, and a packed form for products that wait for memory.
+"""Weights of few bits: their form in graphs, and a packed form for products that are memory-bound.
 
 The form in a graph, whatever the source of the model:
 
     matmul(x, dequantize(q, scale, zero_point))
 
 `q` [K, N] (or [N, K], read transposed) holds numbers of 2, 4 or 8 bits: `i8`, `u8`, or a storage
-type such as `uint4`.  `dequantize {axis, block}` gives one scale and zero point to each index of an
-axis, or to each block of indices.  With blocks it becomes `dequantize_blocks`.  If q and its scales
-are constants, the pass `packed_weights` decides whether the product reads them packed.
+type such as `uint4`.  `dequantize {axis, block}` has one scale and zero point for each index of an
+axis, or for each block of indices.  With blocks it is decomposed into `dequantize_blocks`.  If q
+and its scales are constants, the pass `packed_weights` decides whether the product reads them
+packed.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from .base import Op
 
 @dataclass(frozen=True)
 class DequantizeBlocks(Op):
-    """The numbers that quantised ones represent: (q - zero_point) * scale, of the scale's type.
+    """The numbers that quantised numbers represent: (q - zero_point) * scale, in the scale's type.
 
     q: integers of any type, storage types included.  scale and zero_point (optional; any numbers)
-    have q's rank.  Along `axis` they have ceil(extent / block) positions, one for each block; along
-    other axes they have q's extent.  Extents of 1 broadcast.
+    have q's rank.  Along `axis` their extent is ceil(extent / block), one index for each block.
+    Along other axes it is q's extent.  Extents of 1 broadcast.
 
     axis: the axis that is divided into blocks.
     block: elements of a block along it; the last block may be shorter.
@@ -91,14 +92,14 @@ class DequantizeBlocks(Op):
         return (number.astype(np.float32) * scale.astype(np.float32)).astype(scale.dtype)
 
     def _spread(self, x: np.ndarray, q: np.ndarray) -> np.ndarray:
-        """A scale for each element along the axis of blocks."""
+        """Scales or zero points repeated for each element of a block along `axis`."""
         if x is q or x.shape[self.axis] == 1:
             return x
         return x.take(np.arange(q.shape[self.axis]) // self.block, self.axis)
 
 
 def blocks_of(extent: Dim, block: int) -> Dim:
-    """The number of blocks, the last of which may be shorter."""
+    """The number of blocks; the last block may be shorter."""
     return as_dim(as_expr(extents.total((extent, block - 1))) // block)
 
 
@@ -110,9 +111,9 @@ WORD = 32
 class PackedMatMul(Op):
     """x [..., K] times a matrix [K, N] of numbers of few bits, which are packed in words.
 
-    codes: u32 [chunks, words, N].  Chunk c holds rows c * chunk and the following ones of the
-    matrix; `32 / bits` of them share a word, the first in its lowest bits.  Numbers past the chunk
-    or past row K are arbitrary.
+    codes: u32 [chunks, words, N].  Chunk c holds `chunk` rows of the matrix from row c * chunk on.
+    `32 / bits` rows share a word, the first one in the lowest bits.  Numbers past the chunk or past
+    row K are arbitrary.
     scales: floats [blocks, N].  zero_points (optional): numbers [blocks, N].  The matrix holds
     (code - zero_point) * scale.
 
@@ -124,8 +125,7 @@ class PackedMatMul(Op):
 
     bits: 2, 4 or 8.
     block: rows that share a scale.
-    chunk: rows that are added before the sum is scaled; a divisor of `block`, or of any size if
-        there is one block.
+    chunk: rows that are added before the sum is scaled; with several blocks a divisor of `block`.
     zero_point: zero point of all blocks, unless there is an operand with one per block.
     """
 
@@ -140,7 +140,7 @@ class PackedMatMul(Op):
 
     @cached_property
     def words(self) -> int:
-        """Words of a column in a chunk."""
+        """Number of words in which a chunk stores a column."""
         return -(-self.chunk // self.per_word)
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
@@ -151,7 +151,7 @@ class PackedMatMul(Op):
         is_whole = isinstance(inner, int) and inner % self.chunk == 0
 
         def row(index: Sequence[Expr], c: Expr, k: Expr) -> Expr:
-            """Element k of a chunk of x; zero past the end."""
+            """Element k of chunk c of a row of x; zero past the end."""
             tests = [] if is_whole else [compare("lt", c * self.chunk + k, as_expr(inner))]
             tests += [compare("lt", k, const(self.chunk))] if self.chunk % per else []
             value = cast(x[(*index, c * self.chunk + k)], f32)
@@ -159,8 +159,8 @@ class PackedMatMul(Op):
 
         def factor(*index: Expr) -> Expr:
             *lead, c, w, j = index
-            # The bits of a number are not shifted down, so it is too large by a power of two.
-            # Dividing by that is exact.
+            # The bits of a code are not shifted down, so it is too large by a power of two.  x is
+            # divided by that power, which is exact.
             exponent = const(127, i32) - cast(j % half, i32) * self.bits
             return row(lead, c, w * per + j) * call("bitcast", exponent << 23, dtype=f32)
 
@@ -234,7 +234,7 @@ class PackedMatMul(Op):
         return x, codes, scales, zeros[0] if zeros else None
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        """The meaning, in float64, so that a kernel's difference is its whole error."""
+        """The meaning in float64, so that a difference from it is the whole error of a kernel."""
         x, codes, scales, *zeros = inputs
         inner = x.shape[-1]
         numbers = unpacked_words(codes, self.bits)[:, : self.chunk].astype(np.float64)

@@ -30,8 +30,8 @@ from .window import Window, spatial_names
 
 @dataclass(frozen=True)
 class _Pool(Op, abstract=True):
-    """Base of the pools: `pads` has the begins of all spatial axes, then the ends; empty fields are
-    ones (pads: zeros).
+    """Base of the pools.  `pads` has the padding before each spatial axis, then the padding after
+    each.  Empty fields are ones, empty `pads` zeros.
 
     With `ceil_mode` the last window may extend past the end of the padded input.
     """
@@ -63,7 +63,7 @@ class _Pool(Op, abstract=True):
         return x, win, self._extents(win, x.shape[2:])
 
     def _ends(self, win: Window, spatial: tuple[Dim, ...], outs: list[Dim]) -> list[Dim]:
-        """Padding after each axis that windows reach, with the last one's excess in ceil mode."""
+        """The padding after each axis; in ceil mode, as far as the last window reaches."""
         ends: list[Dim] = []
         for a, (d, o) in enumerate(zip(spatial, outs, strict=True)):
             end = win.ends[a]
@@ -83,9 +83,9 @@ class _Pool(Op, abstract=True):
         value: Callable[..., Any] = lambda e, at: e,
         of: te.Tensor | None = None,
     ) -> Any:
-        """The pad stage and the reduce stage over `value(element, padded position)`.
+        """The result of the pad stage and the reduce stage over `value(element, padded position)`.
 
-        of: a tensor of the result's shape, whose element `value` gets as well.
+        of: a tensor of the result's shape.  `value` also gets its element for the window.
         """
         n = len(win.kernel)
         ends = self._ends(win, x.shape[2:], outs)
@@ -102,7 +102,7 @@ class _Pool(Op, abstract=True):
         return te.compute((*x.shape[:2], *outs), lambda *i: body(*i), self.name, names)
 
     def _views(self, x: np.ndarray, identity: Any) -> tuple[np.ndarray, Window]:
-        """All windows of the padded array: [N, C, out..., kernel...]."""
+        """All windows of the padded array, [N, C, out..., kernel...], and their geometry."""
         win = self.window()
         outs = self._extents(win, x.shape[2:])
         ends = self._ends(win, x.shape[2:], outs)
@@ -130,10 +130,10 @@ class MaxPool(_Pool):
 
 @dataclass(frozen=True)
 class MaxPoolIndices(_Pool):
-    """Maxima and their flat indices (i64) in the whole input, the first of equal ones.  NaN
-    wins.
+    """Maxima and their flat indices (i64) in the whole input.  The first of equal maxima counts,
+    and NaN counts as the largest.
 
-    column_major: whether spatial axes are counted with the first fastest (ONNX storage_order=1).
+    column_major: whether indices count the first spatial axis fastest (ONNX storage_order=1).
     """
 
     column_major: bool = False
@@ -168,12 +168,12 @@ class MaxPoolIndices(_Pool):
 
 @dataclass(frozen=True)
 class MaxPlaces(_Pool):
-    """The flat index (i64) of the maximum of each window, for inputs (x, maxima): the place of the
-    first element that equals the maximum, or is NaN.  Numbers of 32 bits fill as many lanes as f32,
-    so they are used if a plane of x is small enough.
+    """The flat index (i64) of the maximum of each window, for inputs (x, maxima): the index of the
+    first element that equals the maximum, or is NaN.  If a plane of x is small enough, indices are
+    computed in i32, which has as many lanes as f32.
 
     column_major: as in `MaxPoolIndices`.
-    in_plane: whether to count in the spatial axes alone, not in the whole input.
+    in_plane: whether indices count only the spatial axes, not the whole input.
     """
 
     column_major: bool = False
@@ -229,7 +229,7 @@ class MaxPlaces(_Pool):
 
 @dataclass(frozen=True)
 class AvgPool(_Pool):
-    """Averages; padding counts as zeros with `count_include_pad`, else only real elements count.
+    """Averages.  With `count_include_pad` padding counts as zeros; without, it does not count.
 
     In ceil mode the part of a window past the end never counts.
     """
@@ -263,7 +263,9 @@ class AvgPool(_Pool):
         return te.compute(total.shape, scale, "scale", names)
 
     def _count(self, win: Window, a: int, extent: Dim, out: Dim) -> int | Callable[[Expr], Expr]:
-        """Number of taps of a window along axis `a` that count; a number if always the same."""
+        """The number of taps of a window along axis `a` that count: one number if it is the same
+        for all windows, else a function of the window's position.
+        """
         low = extents.product((win.begins[a], -1)) if self.count_include_pad else 0
         high = extents.total((extent, win.ends[a])) if self.count_include_pad else extent
         k, stride, d, begin = win.kernel[a], win.strides[a], win.dilations[a], win.begins[a]
@@ -275,7 +277,7 @@ class AvgPool(_Pool):
             start = (o * stride if stride != 1 else o) - begin
             if d == 1:
                 taps = ir.minimum(start + k, high) - ir.maximum(start, low)
-            else:  # two rounded-up divisions give the taps j with low <= start + j * d < high
+            else:  # with two rounded-up divisions, the taps j with low <= start + j * d < high
                 first = ir.maximum((low - start + (d - 1)) // d, 0)
                 end = ir.minimum((high - start + (d - 1)) // d, k)
                 taps = end - first

@@ -1,8 +1,8 @@
 """Quantisation: `q = saturate(round(x / scale) + zero)` and back, `x = (q - zero) * scale`.
 
-A scale is one number, one per index of an axis, or one per block of indices along an axis.  Zero
-points, numbers of any type, vary in the same way or are one number; left out, they are 0.  Both
-operators are composite: products of integers are recognised by their expansions.
+There is one scale, one per index of an axis, or one per block of indices along an axis.  Zero
+points, numbers of any type, vary in the same way, or there is one; without zero points they are 0.
+Both operators are composite.  Passes recognise products of integers by these compositions.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .slicing import Slice
 
 @dataclass(frozen=True)
 class Quantize(Op):
-    """Converts x [...] f32, with its scales and optional zero points, to integers, where ties round
-    to even, or to floats of few bits.
+    """Converts x [...] f32, with its scales and optional zero points, to integers or to floats of
+    few bits.  Ties round to even for integers.
 
     to: element type of the result, at most 16 bits.
     axis: the axis along which scales vary.
-    block: number of indices along `axis` that share a scale; 0: one index, or all if there is a
-        single scale.
-    saturates: whether floats of 8 bits beyond the largest number become that number.
+    block: number of indices along `axis` that share a scale; 0: all indices if there is a single
+        scale, else one.
+    saturates: whether values beyond the range of an 8-bit float type become its largest number.
     """
 
     to: DType = u8
@@ -70,8 +70,8 @@ class Dequantize(Op):
     floats of the scales' type.
 
     axis: the axis along which scales vary.
-    block: number of indices along `axis` that share a scale; 0: one index, or all if there is a
-        single scale.
+    block: number of indices along `axis` that share a scale; 0: all indices if there is a single
+        scale, else one.
     """
 
     axis: int = 0
@@ -101,7 +101,7 @@ class Dequantize(Op):
 @dataclass(frozen=True)
 class DynamicQuantize(Op):
     """Converts x [...] f32 to u8 by the range of its values, extended to include 0.  The results
-    are integers, the scale f32[] and the zero point u8[]; a range of zero has scale 1.
+    are the integers, the scale f32[] and the zero point u8[].  If all of x is 0, the scale is 1.
     """
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
@@ -134,7 +134,7 @@ def spread_array(v: np.ndarray, shape: tuple[int, ...], axis: int, block: int) -
 
 
 def saturated(x: Any, to: DType) -> Any:
-    """x converted to `to`; for floats of 8 bits, first limited to their largest number."""
+    """x converted to `to`.  For floats of 8 bits, x is first limited to the largest number."""
     if to.is_storage and to.is_float and to.bits == 8:
         if not x.type.dtype.is_float or x.type.dtype.is_storage:
             x = x.cast(f32)

@@ -25,15 +25,14 @@ from .base import Op
 _STEPS = 24
 """Bits of a number in [0, 1): the precision of an f32."""
 _LARGEST = 1 << 32
-"""Number of values of a 32-bit counter: a known shape has fewer elements.  For symbolic shapes the
-second word of the counter, which numbers the draws of an element, also counts the wraps of the
-first.
+"""Number of values of a 32-bit counter.  A known shape must have fewer elements.  A symbolic shape
+may have more.  So the second word of the counter counts the wraps, besides an element's draws.
 """
 
 
 @dataclass(frozen=True)
 class _Random(Op, abstract=True):
-    """Base: a `shape`, and a `key` of two 32-bit words."""
+    """Base of the random operators: they have a `shape`, and a `key` of two 32-bit words."""
 
     shape: tuple[Dim, ...]
     key: tuple[int, int] = (0, 0)
@@ -48,13 +47,13 @@ class _Random(Op, abstract=True):
         return self.shape
 
     def _steps(self, i: tuple[Expr, ...], draw: int) -> Expr:
-        """24 random bits of the element at `i`, as an f32."""
+        """24 random bits for the element at `i`, as a whole number in f32."""
         shape = self._check(())
         position: Expr = const(0)
         for index, stride in zip(i, rules.strides_of(shape), strict=True):
             position = position + index * stride
         number: Expr = const(draw, u32)
-        # A symbolic shape may have so many elements that the counter wraps: count the wraps.
+        # With a symbolic shape the counter may wrap, so count the wraps.
         if not isinstance(rules.product(shape), int):
             number = number + Cast(position // _LARGEST * 2, u32)
         words = (Cast(position, u32), number, *(const(w, u32) for w in self.key))

@@ -1,6 +1,6 @@
-"""Reductions over axes.  `axes=None` means all; with `keepdims` a reduced axis stays with extent 1.
+"""Reductions over axes.  `axes=None` means all.  With `keepdims` reduced axes stay with extent 1.
 
-A reduction is one reduce stage; the mean has a second that divides.  16-bit floats are summed in
+A reduction is one reduce stage; for the mean a second stage divides.  16-bit floats are summed in
 f32.
 """
 
@@ -30,7 +30,7 @@ from .functions import exp, log, sqrt, where
 def _reduced(
     op: str, x: te.Tensor, axes: Sequence[int] | None, keepdims: bool
 ) -> tuple[tuple[Dim, ...], list[te.IterVar], Callable[..., Expr]]:
-    """The result's shape, the reduction axes, and a function from its index to the term."""
+    """The result's shape, the reduction axes, and a function from a result's index to its term."""
     gone = rules.normalize_axes(op, axes, x.rank)
     reduce_axes = {a: te.reduce_axis(x.shape[a], f"k{i}") for i, a in enumerate(gone)}
     kept = [a for a in range(x.rank) if keepdims or a not in reduce_axes]
@@ -45,7 +45,7 @@ def _reduced(
 
 @dataclass(frozen=True)
 class Reduction(Op, abstract=True):
-    """Base of the reductions over `axes`; with `keepdims` they stay with extent 1."""
+    """Base of the reductions over `axes`.  With `keepdims` these axes stay, with extent 1."""
 
     axes: tuple[int, ...] | None = None
     keepdims: bool = True
@@ -53,7 +53,7 @@ class Reduction(Op, abstract=True):
     kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
 
     def _stage(self, x: te.Tensor, combine: Callable[..., Expr], wide: bool) -> te.Tensor:
-        """`combine` over the axes; in the accumulation type if `wide`."""
+        """The reduction of x by `combine` over the axes; in the accumulation type if `wide`."""
         rules.check_kind(self.name, x, self.kinds)
         shape, axes, element = _reduced(self.name, x, self.axes, self.keepdims)
         names = [f"i{i}" for i in range(len(shape))]
@@ -236,7 +236,7 @@ class ReduceLogSumExp(Reduction):
         shift = where(b.add(IsInf(), top), 0, top)  # otherwise inf - inf would give NaN
         total = exp(x - shift).sum(self.axes, self.keepdims)
         if not self.keepdims:
-            # The shift keeps its axes with extent 1.  A maximum over these drops them.
+            # The shift keeps the reduced axes with extent 1.  A maximum over them drops them.
             shift = shift.max(self.axes)
         return log(total) + shift
 
@@ -249,7 +249,7 @@ class ReduceLogSumExp(Reduction):
 
 @dataclass(frozen=True)
 class _ArgExtreme(Op, abstract=True):
-    """Index (i64) of the extreme along `axis`; of equal ones first or last.  First NaN wins."""
+    """Index (i64) of the extreme along `axis`; of several extremes, or NaNs, first or last."""
 
     axis: int = 0
     keepdims: bool = True
@@ -266,7 +266,7 @@ class _ArgExtreme(Op, abstract=True):
         axis = rules.normalize_axis(self.name, self.axis, x.rank)
         if same_dim(x.shape[axis], 0):
             rules.reject(self.name, f"at least one element along axis {axis}", "none")
-        # two passes, each a plain extreme: first the value, then the nearest index with that value
+        # two passes, each a plain extreme: first the value, then the index of that value
         shape, (k,), element = _reduced(self.name, x, (axis,), self.keepdims)
         extreme = te.max if self.is_max else te.min
         best = te.compute(shape, lambda *i: extreme(element(*i), axis=k), self.name)
@@ -297,12 +297,12 @@ class _ArgExtreme(Op, abstract=True):
 
 
 class ArgMax(_ArgExtreme):
-    """Index (i64) of the maximum along `axis`; of equal ones the first, or the last."""
+    """Index (i64) of the maximum along `axis`; of equal maxima the first, or the last."""
 
     is_max: ClassVar[bool] = True
 
 
 class ArgMin(_ArgExtreme):
-    """Index (i64) of the minimum along `axis`; of equal ones the first, or the last."""
+    """Index (i64) of the minimum along `axis`; of equal minima the first, or the last."""
 
     is_max: ClassVar[bool] = False

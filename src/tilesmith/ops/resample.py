@@ -1,7 +1,7 @@
-"""Resampling along one axis at positions that are rational numbers.
+"""Resampling along one axis, at positions that are rational numbers.
 
 Positions are integers over a common denominator.  So compiled code and the reference read exactly
-the same elements with any float precision.
+the same elements, whatever the float precision.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Resample(Op):
     input.
 
     mode: "nearest", "linear" or "cubic" (Keys' kernel).
-    rounding: rounding of "nearest".
+    rounding: rounding of positions in mode "nearest".
     cubic_a: coefficient of Keys' kernel.
-    exclude_outside: whether a cubic kernel drops taps outside, which otherwise read the border.
-    outside: value of samples whose centre is outside; None: the border.
+    exclude_outside: whether a cubic kernel drops taps outside.  Otherwise they read the border.
+    outside: value of samples whose position is outside of the input; None: the border.
     """
 
     heavy_reference = True
@@ -62,7 +62,7 @@ class Resample(Op):
 
         def body(*i: Expr) -> Expr:
             position, last = _linear(i[axis], self.step, self.start), extents.difference(extent, 1)
-            # A product of an index and a symbolic step is not proved to stay between its ends.
+            # With a symbolic step, the position can't be proved to stay between its ends.
             is_proved = isinstance(self.step, int)
 
             def load(n: Expr, low: Dim, high: Dim) -> Expr:
@@ -88,7 +88,7 @@ class Resample(Op):
             rules.reject(self.name, "an input with elements", f"extent {extent}")
 
     def _sample(self, position: Expr, extent: Dim, load: Callable[[Expr, Dim, Dim], Expr]) -> Expr:
-        """The value at `position`; `load` gets an index, and its minimum and maximum overall."""
+        """The sample at `position`.  `load` gets an index, and its minimum and maximum overall."""
         d = self.denominator
         if self.mode == "nearest":
             scale, shift, by = _rounding(self.rounding, d)
@@ -179,7 +179,7 @@ def _quotient(e: Expr, by: Dim) -> Expr:
 
 
 def _rounding(rounding: str, d: Any) -> tuple[int, Any, Any]:
-    """(scale, shift, divisor): rounded(p / d) = (scale * p + shift) // divisor, in integers."""
+    """(scale, shift, divisor) such that p / d rounds to (scale * p + shift) // divisor."""
     return {
         "floor": (1, 0, d),
         "ceil": (1, d - 1, d),
@@ -189,7 +189,9 @@ def _rounding(rounding: str, d: Any) -> tuple[int, Any, Any]:
 
 
 def keys(f: Any, tap: int, a: float) -> Any:
-    """Weight of tap -1, 0, 1 or 2 at fraction f (Keys 1981, "Cubic convolution interpolation")."""
+    """The weight of tap -1, 0, 1 or 2 for a position at fraction f between taps 0 and 1 (Keys 1981,
+    "Cubic convolution interpolation").
+    """
     if tap in (0, 1):
         t = f if tap == 0 else 1.0 - f
         return ((a + 2) * t - (a + 3)) * t * t + 1.0

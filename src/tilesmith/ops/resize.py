@@ -1,4 +1,4 @@
-"""ONNX Resize (and Upsample): resampling one axis at a time, at coordinates by ONNX's formulas."""
+"""ONNX Resize (and Upsample): resampling, one axis after the other, at ONNX's coordinates."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .resample import Resample, keys
 class Resize(Op):
     """x resampled to `sizes` (one per axis), as ONNX Resize defines it.
 
-    scales: the factors for coordinates; empty: size / extent.
+    scales: factors of the extents, one per axis, for the coordinates; empty: size / extent.
     mode: "nearest", "linear" or "cubic".
     coordinates: half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric,
         tf_half_pixel_for_nn or tf_crop_and_resize.
     rounding, cubic_a, exclude_outside: as in `resample`.
-    extrapolation: value outside, for tf_crop_and_resize.
-    antialias: whether a kernel that shrinks is widened by the factor.
-    roi: all starts, then all ends, for tf_crop_and_resize.
+    extrapolation: value of samples outside of x, for tf_crop_and_resize.
+    antialias: whether the kernel is widened by the factor along axes that shrink.
+    roi: region of x, for tf_crop_and_resize: the starts along all axes, then the ends.
     """
 
     heavy_reference = True
@@ -66,9 +66,7 @@ class Resize(Op):
         return short_fraction(self.scales[axis])
 
     def _coordinates(self, axis: int, extent: Dim, size: Dim) -> tuple[Dim, Dim, Dim]:
-        """(step, start, d): sample i is at (step * i + start) / d.  Formulas: ONNX operator
-        Resize.
-        """
+        """(step, start, d) such that sample i is at (step * i + start) / d, by ONNX's formulas."""
         crops = self.coordinates == "tf_crop_and_resize"
         if isinstance(extent, int) and isinstance(size, int):
             if crops:
@@ -117,7 +115,7 @@ class Resize(Op):
         return rules.reject(self.name, "a known coordinate transformation", repr(self.coordinates))
 
     def _crop(self, axis: int, extent: int, size: int) -> tuple[int, int, int]:
-        """The coordinates of samples between the ends of `roi`."""
+        """(step, start, d), as in `_coordinates`, for samples between the ends of `roi`."""
         ends = (self.roi[axis], self.roi[axis + len(self.sizes)])
         low, high = (Fraction(r).limit_denominator(10_000) * (extent - 1) for r in ends)
         step, start = Fraction(1), (low + high) / 2
@@ -142,7 +140,7 @@ class Resize(Op):
         )
 
     def _resample(self, b: GraphBuilder, x: Any, axis: int, extent: Dim, size: Dim) -> Any:
-        """x with `size` samples along an axis; extents and sizes may be known at run time only."""
+        """x with `size` samples along an axis.  `extent` and `size` may be symbolic."""
         step, start, common = self._coordinates(axis, extent, size)
         if isinstance(extent, int) and isinstance(size, int):
             numbers = (rules.static(self.name, v, "a coordinate") for v in (step, start))
@@ -158,7 +156,7 @@ class Resize(Op):
                     rules.reject(self.name, f"floats for mode {self.mode}", x.type.dtype)
                 weights = self._kernel(extent, size, by, first, scale)
                 return _product_along(b, x, axis, weights.astype(x.type.dtype.numpy))
-            # exact except for unusual values of roi, for which it keeps the integers small
+            # this keeps the integers small; it is exact except for unusual values of roi
             first = first.limit_denominator(1 << 20)
             common = math.lcm(by.denominator, first.denominator)
             step, start = int(by * common), int(first * common)
@@ -173,7 +171,7 @@ class Resize(Op):
             extent = y.shape[axis]
             scale = self._scale(axis, extent, size)
             if scale == 1 and size == extent and not self.roi:
-                continue  # unchanged, even if the formula shifts it by half a sample
+                continue  # the axis is unchanged, even if the formula shifts it by half a sample
             places = [self._place(i, axis, extent, size, scale) for i in range(size)]
             if self.mode == "nearest":
                 y = np.take(y, [self._nearest(p, extent) for p in places], axis)
@@ -188,7 +186,7 @@ class Resize(Op):
         return y.astype(inputs[0].dtype)
 
     def _place(self, i: int, axis: int, extent: int, size: int, scale: Fraction) -> Fraction:
-        """The position of sample `i` along an axis: the formulas of ONNX, one by one."""
+        """The position of sample `i` along an axis, by the formulas of ONNX."""
         centre = (i + Fraction(1, 2)) / scale
         match self.coordinates:
             case "half_pixel":
@@ -220,7 +218,7 @@ class Resize(Op):
         return min(max(nearest, 0), extent - 1)
 
     def _taps(self, place: float, extent: int, scale: float) -> np.ndarray:
-        """The weights of a line's elements for the sample at `place`."""
+        """The weights of all elements of a line, for the sample at `place`."""
         narrow = min(scale, 1.0) if self.antialias else 1.0
         reach = math.ceil((1 if self.mode == "linear" else 2) / narrow)
         line = np.zeros(extent)
@@ -243,7 +241,7 @@ class Resize(Op):
     def _kernel(
         self, extent: int, size: int, step: Fraction, start: Fraction, scale: Fraction
     ) -> np.ndarray:
-        """Weights [size, extent] of the widened kernel, each row summing to 1."""
+        """Weights [size, extent] of the widened kernel.  Each row sums to 1."""
         centre = (np.arange(size) * float(step) + float(start))[:, None]
         radius = int(np.ceil((1 if self.mode == "linear" else 2) / float(scale))) + 1
         taps = np.floor(centre).astype(np.int64) + np.arange(-radius, radius + 1)
@@ -264,7 +262,7 @@ class Resize(Op):
 
 
 def short_fraction(scale: float) -> Fraction:
-    """The fraction that a scale in f32 was rounded from: 0.6 was meant as 3/5."""
+    """The short fraction of which an f32 scale is the rounded value, such as 3/5 for 0.6."""
     exact = Fraction(scale)
     short = exact.limit_denominator(10_000)
     return short if abs(short - exact) <= abs(exact) * Fraction(1, 1 << 22) else exact

@@ -27,7 +27,7 @@ ANY = ("float", "int", "uint", "bool")
 
 
 def reject(op: str, expected: str, found: object) -> NoReturn:
-    """Raise the ModelError for an input that does not fit; the builder adds the node's name."""
+    """Raise the ModelError for an input that is not valid.  The builder adds the node's name."""
     raise ModelError(f"{op}: expected {expected}, found {found}")
 
 
@@ -36,7 +36,7 @@ def shape_text(shape: Sequence[Dim]) -> str:
 
 
 def check_count(op: str, inputs: Sequence[object], low: int, high: int | None = None) -> None:
-    """Reject a number of inputs outside `low`..`high` (default: exactly `low`)."""
+    """Reject `inputs` if their number is outside `low`..`high` (default: exactly `low`)."""
     high = low if high is None else high
     if not low <= len(inputs) <= high:
         wanted = str(low) if low == high else f"{low} to {high}"
@@ -44,13 +44,13 @@ def check_count(op: str, inputs: Sequence[object], low: int, high: int | None = 
 
 
 def only(op: str, inputs: Sequence[T]) -> T:
-    """The input of an operator with one input.  Raises ModelError for another number."""
+    """The only input of an operator.  Raises ModelError for another number of inputs."""
     check_count(op, inputs, 1)
     return inputs[0]
 
 
 def check_arithmetic(op: str, x: te.Tensor | TensorType, what: str = "an input") -> None:
-    """Reject element types that have no arithmetic: they are only moved and converted."""
+    """Reject element types without arithmetic, whose elements can only be moved and converted."""
     if x.dtype.is_storage:
         described = f"{x.dtype}{shape_text(x.shape)}"
         reject(op, f"{what} converted to a type that has arithmetic", described)
@@ -59,7 +59,7 @@ def check_arithmetic(op: str, x: te.Tensor | TensorType, what: str = "an input")
 def check_kind(
     op: str, x: te.Tensor | TensorType, kinds: Iterable[str], what: str = "an input"
 ) -> None:
-    """Reject element types of other kinds; those without arithmetic too, unless all are allowed."""
+    """Reject element types not of `kinds`, and those without arithmetic unless all are allowed."""
     if tuple(kinds) != ANY:
         check_arithmetic(op, x, what)
     if x.dtype.kind not in kinds:
@@ -72,7 +72,7 @@ def check_same_dtype(op: str, tensors: Sequence[te.Tensor]) -> None:
 
 
 def check_factors(op: str, a: te.Tensor, b: te.Tensor, to: DType | None) -> None:
-    """Reject factors other than numbers, or of two types without a given result type `to`."""
+    """Reject factors that are not numbers, and without a result type `to` those of two types."""
     if to is None:
         check_same_dtype(op, (a, b))
     for x in (a, b):
@@ -87,7 +87,7 @@ def normalize_axis(op: str, axis: int, rank: int) -> int:
 
 
 def normalize_axes(op: str, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """`axes` counted from the front, sorted; None is all.  Raises ModelError for repetitions."""
+    """`axes` counted from the front, sorted (None: all).  Raises ModelError for repeated axes."""
     if axes is None:
         return tuple(range(rank))
     normalized = sorted(normalize_axis(op, a, rank) for a in axes)
@@ -97,7 +97,7 @@ def normalize_axes(op: str, axes: Sequence[int] | None, rank: int) -> tuple[int,
 
 
 def static(op: str, dim: Dim, what: str) -> int:
-    """`dim` as a number.  Raises OpenDimensionError if it is symbolic, which `op` cannot take."""
+    """`dim` as an int.  Raises OpenDimensionError if it is symbolic: `op` can't handle that."""
     if not isinstance(dim, int):
         raise OpenDimensionError(
             f"{op}: {what} is the symbolic {dim}; give it a number with shapes=", (dim,)
@@ -106,8 +106,8 @@ def static(op: str, dim: Dim, what: str) -> int:
 
 
 class UnequalDims(OpenDimensionError):
-    """Two extents that must be equal are so for some sizes only.  A frontend restricts the sizes to
-    these.
+    """Raised if two extents must be equal but are equal only for some sizes.  A frontend then
+    restricts the sizes to those.
 
     first, second: the extents.
     """
@@ -118,7 +118,7 @@ class UnequalDims(OpenDimensionError):
 
 
 def equal(op: str, a: Dim, b: Dim) -> bool:
-    """Whether two extents are equal.  Raises UnequalDims if that depends on the sizes."""
+    """Whether two extents are equal.  Raises UnequalDims if the answer depends on the sizes."""
     known = extents.are_equal(a, b)
     if known is None:
         raise UnequalDims(
@@ -131,12 +131,12 @@ def equal(op: str, a: Dim, b: Dim) -> bool:
 
 
 def equal_shapes(op: str, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """Whether two shapes are equal, extent by extent as `equal`."""
+    """Whether two shapes are equal, with `equal` for each extent."""
     return len(a) == len(b) and all(equal(op, d, e) for d, e in zip(a, b, strict=True))
 
 
 def divided(op: str, dim: Dim, by: int, what: str) -> Dim:
-    """`dim / by`.  Raises ModelError for a remainder, UnequalDims if there may be one."""
+    """`dim / by`.  Raises ModelError if there is a remainder, UnequalDims if there may be one."""
     exact_quotient = extents.quotient(dim, by) if by > 0 else None
     if exact_quotient is not None:
         return exact_quotient
@@ -170,7 +170,7 @@ def _is_one(d: Dim) -> bool:
 def broadcast_index(
     shape: Sequence[Dim], index: Sequence[Expr], out_shape: Sequence[Dim]
 ) -> tuple[ExprLike, ...]:
-    """The index of a tensor of `shape` for the element `index` of the broadcast to `out_shape`."""
+    """The index into a tensor of `shape` for element `index` of its broadcast to `out_shape`."""
     skip = len(out_shape) - len(shape)
     return tuple(
         const(0) if _is_one(d) and not _is_one(o) else i
@@ -183,17 +183,17 @@ def broadcast_load(x: te.Tensor, index: Sequence[Expr], out_shape: Sequence[Dim]
 
 
 def accumulator(dtype: DType) -> DType:
-    """The type in which a sum of `dtype` is kept: f32 for 16-bit floats, else its own."""
+    """The type in which sums of `dtype` are accumulated: f32 for 16-bit floats, else `dtype`."""
     return f32 if dtype.is_float and dtype.bits == 16 else dtype
 
 
 def widen(e: Expr, to: DType | None = None) -> Expr:
-    """`e` in its accumulation type, or in `to`."""
+    """`e` converted to `to`, by default to its accumulation type."""
     return cast(e, to or accumulator(e.dtype))
 
 
 def narrow(x: te.Tensor, dtype: DType, name: str = "narrow") -> te.Tensor:
-    """`x` itself, or a stage that rounds the accumulated values to `dtype`."""
+    """A stage that rounds the accumulated values `x` to `dtype`; `x` itself if it has that type."""
     if x.dtype is dtype:
         return x
     return te.compute(x.shape, lambda *i: cast(x[i], dtype), name, axis_names_of(x))
@@ -212,5 +212,5 @@ def widen_array(x: np.ndarray, to: DType | None = None) -> np.ndarray:
 
 
 def exact(x: np.ndarray) -> np.ndarray:
-    """Floats as f64, in which references of composite operators compute; integers as they are."""
+    """`x` in the type in which references of composite operators compute: f64 for floats."""
     return x if x.dtype.kind in "iub" else x.astype(np.float64)

@@ -1,7 +1,7 @@
-"""Operators whose shapes are known at run time only; the program has checked that they fit.
+"""Operators whose shapes are known only at run time, when the program has checked them.
 
-Whether two symbolic extents are equal, or one of them is 1, is not always known when a model is
-compiled.  A measure before these operators has checked it (`graph.measure`).
+At compile time it is not always known whether two symbolic extents are equal, or whether one of
+them is 1.  A measure before these operators checks that at run time (`graph.measure`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .slicing import bordered
 
 @dataclass(frozen=True)
 class Reinterpret(Op):
-    """The elements in row-major order under another shape, of as many elements in every run."""
+    """The elements in row-major order under another shape, of the same size in every run."""
 
     shape: tuple[Dim, ...]
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x = rules.only(self.name, inputs)
 
-        # There are no elements, so any index is valid.
+        # Without elements any index is valid.
         if any(same_dim(d, 0) for d in (*x.shape, *self.shape)):
             return te.compute(self.shape, lambda *i: x[(as_expr(0),) * x.rank], self.name)
 
@@ -40,7 +40,7 @@ class Reinterpret(Op):
                 flat = flat + i * stride
             indices: list[ExprLike] = []
             for extent, stride in zip(x.shape, rules.strides_of(x.shape), strict=True):
-                # An extent of 0 can't be a divisor; such a tensor has no elements.
+                # An extent of 0 can't be a divisor, and then there are no elements to read.
                 indices.append(flat // _positive(stride) % _positive(extent))
             return x[tuple(indices)]
 
@@ -52,7 +52,7 @@ class Reinterpret(Op):
 
 @dataclass(frozen=True)
 class Stretch(Op):
-    """The input broadcast to `shape`, of its rank: in a run extents are 1 or the result's."""
+    """The input broadcast to `shape` of the same rank.  In a run its extents are 1 or `shape`'s."""
 
     shape: tuple[Dim, ...]
 
@@ -80,7 +80,7 @@ class Window(Op):
     """The elements at `starts[a] + steps[a] * i` along each axis a, for i in 0..`sizes[a]` - 1.
 
     mode: elements outside the input: "constant" (`value`), "reflect", "edge" or "wrap", as for
-        `Pad`; "inside": no run reads there.
+        `Pad`; "inside": no run reads outside the input.
     value: value of the elements outside in mode "constant".
     """
 

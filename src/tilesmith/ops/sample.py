@@ -1,4 +1,4 @@
-"""Reading images between their pixels, at positions given by data: grids and regions of interest.
+"""Operators that read images between pixels, at positions from data: grids, regions of interest.
 
 Images have axes N, C and one to three spatial axes.
 """
@@ -28,7 +28,7 @@ from . import rules
 from .base import Op
 
 _CUBIC = -0.75
-"""The free coefficient of cubic convolution (Keys 1981), as in PyTorch and ONNX."""
+"""The coefficient a of cubic convolution (Keys 1981), as in PyTorch and ONNX."""
 
 _FAR = 2.0**40
 """A position in pixels that is outside of any image."""
@@ -39,7 +39,7 @@ class GridSample(Op):
     """The image x at the positions given by `grid`: x [N,C,spatial], grid
     [N,places,coordinates].
 
-    Coordinates run from -1 to 1 over the image, the innermost axis first.
+    Coordinates run from -1 to 1 over the image; that of the innermost axis comes first.
 
     mode: "nearest", "linear" or "cubic".
     padding: continuation of the image past its borders: "zeros", "border" (the outermost pixel) or
@@ -84,7 +84,8 @@ class GridSample(Op):
                     value = rules.widen(value)
                 inside = [t.inside for t in taps if t.inside is not None]
                 if inside:
-                    # any index is clamped to a pixel, and loads without a predicate are faster
+                    # the load needs no predicate, because each index is clamped, so only the value
+                    # is selected
                     pixel = ir.Var("pixel", value.dtype) if has_pixels else value
                     kept = te.if_then_else(ir.all_of(*inside), pixel, const(0, value.dtype))
                     value = ir.Let(pixel, value, kept) if isinstance(pixel, ir.Var) else kept
@@ -103,10 +104,10 @@ class GridSample(Op):
         return (g + 1) * (extent / 2) - 0.5
 
     def _taps(self, position: Expr, extent: Dim) -> list[_Tap]:
-        """The pixels along one axis that contribute to a position, with their weights."""
+        """The pixels along one axis that contribute to the sample at `position`, with weights."""
         if self.mode == "nearest":
             return [self._tap(cast(call("round", position), i64), None, extent)]
-        position = ir.minimum(ir.maximum(position, -_FAR), _FAR)  # infinity has no fraction
+        position = ir.minimum(ir.maximum(position, -_FAR), _FAR)  # infinity has no fractional part
         low = call("floor", position)
         first, t = cast(low, i64), position - low
         weights = _linear_weights(t) if self.mode == "linear" else _cubic_weights(t)
@@ -191,7 +192,7 @@ def _cubic_weights(t: Any) -> list[Any]:
 
 
 def _reflected(i: Expr, extent: Dim, at_centres: bool) -> Expr:
-    """Pixel `i` of the image mirrored repeatedly: at its outermost centres, or its edges."""
+    """Pixel `i` of the image mirrored repeatedly at the outermost pixels' centres, or edges."""
     period = extents.larger(2 * (extent - 1 if at_centres else extent), 1)
     m = i % period
     return ir.minimum(m, (period if at_centres else period - 1) - m)
@@ -199,7 +200,7 @@ def _reflected(i: Expr, extent: Dim, at_centres: bool) -> Expr:
 
 @dataclass(frozen=True)
 class AffineGrid(Op):
-    """The grid for `grid_sample` of an affine map: theta [N,r,r+1] gives [N,`shape`,r].
+    """The grid of an affine map for `grid_sample`: [N,`shape`,r] from theta [N,r,r+1].
 
     shape: spatial extents of the result.
     align_corners: as in `grid_sample`.
@@ -240,7 +241,7 @@ class AffineGrid(Op):
         return two / extent, one / extent - one
 
     def _line(self, extent: int) -> tuple[float, float]:
-        """(scale, shift) that map a pixel's number to its coordinate."""
+        """(scale, shift) such that pixel n has the coordinate scale * n + shift."""
         if self.align_corners:
             return (2 / (extent - 1) if extent > 1 else 0.0), -1.0
         return 2 / extent, 1 / extent - 1
@@ -259,14 +260,13 @@ class AffineGrid(Op):
 class RoiAlign(Op):
     """Regions of an image resampled to `size` bins each (He et al., "Mask R-CNN"): [R,C,`size`].
 
-    Inputs: x [N,C,H,W]; regions [R,4] as x1, y1, x2, y2; the number of each region's image,
-        integers [R].
+    Inputs: x [N,C,H,W]; regions [R,4] as x1, y1, x2, y2; integers [R], the image of each region.
 
-    samples: samples per bin along each axis; 0: as many as the pixels that the bin touches.
+    samples: samples per bin along each axis; 0: the number of pixels that the bin touches.
     scale: factor from the regions' units to pixels.
     mode: "avg" or "max" of the samples of a bin.
-    half_pixel: whether pixels are at their centres; otherwise they are at integers, and a region is
-        at least one pixel large.
+    half_pixel: whether pixel centres are at n + 0.5.  Otherwise they are at integers, and regions
+        are at least one pixel large.
     """
 
     heavy_reference = True
@@ -334,7 +334,7 @@ class RoiAlign(Op):
         places: Sequence[Expr],
         extents: Sequence[Dim],
     ) -> list[Expr]:
-        """The four pixels around a position, weighted; zeros if over a pixel outside the image."""
+        """The four weighted pixels around a position; zeros if over a pixel outside the image."""
         inside, taps = [], []
         for place, dim in zip(places, extents, strict=True):
             extent = as_expr(dim)

@@ -52,7 +52,7 @@ class Scan(Op, abstract=True):
         x, y = b.input("x", types[0]), b.output("y", types[0])
         wide = rules.accumulator(dtype)
         inner = shape[axis + 1 :]
-        # Memory for totals has a constant size, and a single total is a scalar.
+        # The row of totals needs a constant size.  A single total is a scalar in a register.
         row = tuple(d for d in inner[-1:] if isinstance(d, int) and d != 1)
         lines = inner[: len(inner) - len(row)]
         with b.independent_nest(shape[:axis], "o") as o, b.independent_nest(lines, "m") as m:
@@ -118,7 +118,7 @@ class CumMin(Scan):
 
 
 def _log_of_sum(a: Expr, b: Expr) -> Expr:
-    """log(exp(a) + exp(b)); two infinities of one sign are equal, and their difference is NaN."""
+    """log(exp(a) + exp(b)).  Equal infinities are special, because their difference is NaN."""
     rest = call("log1p", call("exp", -call("abs", a - b)))
     return select(a == b, a + math.log(2), maximum(a, b) + rest)
 

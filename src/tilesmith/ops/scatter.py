@@ -1,13 +1,13 @@
-"""Operators that write elements to indexed positions of a copy of their first input, or of the
-input itself.
+"""Operators that write elements at indexed positions of their first input, the data, or of a copy.
 
-Indices may be negative (from the end).  One outside the tensor raises ModelError, in the reference
-and in compiled code; with the option `unsafe` compiled code clamps it.  `reduction` combines an
-update with the old element.  "none" replaces it: the last of several updates to a position wins.
-"add", "mul", "min" and "max" combine, one update after the other.
+A negative index counts from the end.  An index outside the tensor raises ModelError, in the
+reference and in compiled code.  With the option `unsafe` compiled code clamps it.  `reduction` is
+the operation that combines an update with the old element: "add", "mul", "min" or "max", for one
+update after the other.  With "none" the update replaces the element, so the last of several updates
+wins.
 
-With `in_place` the compiled code copies nothing: the result uses the data's memory.
-`graph.passes.overwrite` sets it if no later node reads the data.
+With `in_place` compiled code copies nothing, and the result uses the memory of the data.
+`graph.passes.overwrite` sets `in_place` if no later node reads the data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COMBINE: dict[str, tuple[Callable[[Expr, Expr], Expr], Any]] = {
     "min": (ir.minimum, np.minimum),
     "max": (ir.maximum, np.maximum),
 }
-"""Reduction -> its expression of (old, new), and NumPy's function of the same meaning."""
+"""For each reduction, the expression of (old, new) and the NumPy function with the same meaning."""
 
 
 def _check(op: str, reduction: str, types: tuple[TensorType, ...]) -> None:
@@ -58,7 +58,9 @@ def _check(op: str, reduction: str, types: tuple[TensorType, ...]) -> None:
 def _begin(
     op: str, types: tuple[TensorType, ...], in_place: bool
 ) -> tuple[LoopBuilder, list[Array], Array]:
-    """The program up to the copy, if there is one: (builder, inputs except the data, result)."""
+    """Begin the program, with the copy of the data unless `in_place`.  Returns the builder, the
+    inputs except the data, and the result.
+    """
     b = LoopBuilder(op)
     data, *others = (b.input(f"x{i}", t) for i, t in enumerate(types))
     result = b.output("result", types[0])
@@ -69,14 +71,14 @@ def _begin(
 
 
 def _place(b: LoopBuilder, indices: Array, point: tuple[Expr, ...], extent: Dim) -> Expr:
-    """The index `indices[at]`, counted from the front; the run fails if it is out of range."""
+    """The index `indices[point]`, counted from the front.  The run fails if it is out of range."""
     return b.let("at", _checked(indices[point], extent, linear(point, indices.buffer.shape)))
 
 
 def _checked(index: Expr, extent: Dim, position: Expr) -> Expr:
-    """An index counted from the front; the run fails if it is out of range, with its position."""
+    """`index` counted from the front.  If out of range, the run fails and reports `position`."""
     wide = cast(index, i64)
-    if index.dtype.kind != "int":  # an index too large for i64 is not counted from the end
+    if index.dtype.kind != "int":  # an unsigned index that wraps in i64 must not count from the end
         wide = select(wide < 0, extent, wide)
     return checked_index(wide, extent, position)
 
@@ -87,7 +89,7 @@ def _combine(op: Op, reduction: str, result: Array, target: tuple[Expr, ...], ne
 
 @dataclass(frozen=True)
 class ScatterElements(Op):
-    """Data with `updates[i, j]` at `[indices[i, j], j]` (for `axis` 0): one index per update.
+    """The data with `updates[i, j]` at `[indices[i, j], j]` (for `axis` 0), an index per update.
 
     Inputs: data, indices, updates.
 
@@ -130,7 +132,7 @@ class ScatterElements(Op):
         shape = types[1].shape
         axis = self.axis % len(shape)
         extent = types[0].shape[axis]
-        # Before the axis updates are independent; from there on they run in order.
+        # Loops before `axis` are independent.  Loops from `axis` on keep the order of the updates.
         with b.independent_nest(shape[:axis], "o") as o, b.nest(shape[axis:], "i") as i:
             position = _place(b, indices, (*o, *i), extent)
             _combine(self, self.reduction, result, (*o, position, *i[1:]), updates[(*o, *i)])
@@ -146,7 +148,7 @@ class ScatterElements(Op):
 
 @dataclass(frozen=True)
 class ScatterNd(Op):
-    """Data with slices of `updates` at the index tuples in the last axis of `indices`.
+    """The data with slices of `updates` at the index tuples in the last axis of `indices`.
 
     Inputs: data, indices, updates.
 
@@ -175,7 +177,7 @@ class ScatterNd(Op):
         data, (*tuples, last) = types[0].shape, types[1].shape
         depth = rules.static(self.name, last, "an index tuple")
         inner = data[depth:]
-        # Elements of a slice are independent, slices are not: threads share the elements.
+        # Slices are not independent, but elements of a slice are, so threads divide the elements.
         outer = inner[: max((a for a, d in enumerate(inner) if not same_dim(d, 1)), default=0)]
         with b.independent_nest(outer, "o") as o, b.nest(tuples, "n") as n:
             position = tuple(_place(b, indices, (*n, const(k)), data[k]) for k in range(depth))
@@ -272,7 +274,7 @@ class SlicePlaces(Op):
 
 
 def _numbers(indices: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
-    """Numbers of elements in row-major order, from their indices along each axis."""
+    """The row-major numbers of elements, from their indices along each axis."""
     number = np.zeros((), np.int64)
     for i, extent in zip(indices, shape, strict=True):
         number = number * extent + i
@@ -281,15 +283,14 @@ def _numbers(indices: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ScatterSorted(Op):
-    """Data with slices of `updates` at positions in ascending order, each in a thread of its
-    own.
+    """The data with slices of `updates` at ascending positions, with a thread per position.
 
-    Inputs: data, updates, the sorted positions (i64), and for each of them the number of its update
-    (i64).  Updates of equal positions are neighbours, and their numbers ascend.  The thread of the
-    first one combines all of them, in order.
+    Inputs: data, updates, the sorted positions (i64), and for each position the number of its
+    update (i64).  Updates of equal positions are neighbours in ascending order of their numbers.
+    The thread of the first one combines them, in that order.
 
-    depth: number of axes of the data that a position enumerates in row-major order; the other axes
-        are the axes of a slice, and the last axes of `updates`.
+    depth: number of leading axes of the data that a position enumerates in row-major order.  The
+        other axes are those of a slice, and the last axes of `updates`.
     reduction: operation that combines an update with the old element.
     in_place: whether the result occupies the memory of the data.
     """
@@ -331,12 +332,12 @@ class ScatterSorted(Op):
 
         with b.independent(count, "n") as n, b.independent_nest(inner) as i:
             to = b.let("at", places[n])
-            if self.reduction == "none":  # the last update wins
+            if self.reduction == "none":  # only the last of equal positions is written
                 with b.when(ir.any_of(n == count - 1, places[ir.minimum(n + 1, count - 1)] > to)):
                     combine(to, n, i)
             else:
                 with b.when(ir.any_of(n == 0, places[ir.maximum(n - 1, 0)] < to)):
-                    # The end of the updates of this position is at least `low` and at most `high`.
+                    # Binary search for the end of this position's updates, which is in low..high.
                     low, high = b.variable("low", n + 1), b.variable("high", const(count))
                     with b.loop(count.bit_length(), "step"), b.when(low.value < high.value):
                         middle = b.let("middle", (low.value + high.value) // 2)

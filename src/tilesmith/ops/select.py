@@ -1,6 +1,6 @@
-"""Operators that select elements, and return their number as another result.
+"""Operators that select elements, and return the number of selected elements as another result.
 
-The selected elements come first in a result that has room for all; the rest is 0.
+The first result is large enough for all elements.  The selected ones come first; the rest is 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .base import Op
 
 
 class NonZero(Op):
-    """Row-major positions of elements other than 0, i64 [rank, elements]; their number, i64 [1]."""
+    """Indices of nonzero elements in row-major order, i64 [rank, elements]; the number, i64 [1]."""
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 1)
@@ -58,7 +58,7 @@ class NonZero(Op):
 
 @dataclass(frozen=True)
 class Leading(Op):
-    """The first `count` elements along the last axis, which has at most that many in every run."""
+    """The first `count` elements along the last axis, which has at least `count` in each run."""
 
     count: Dim
 
@@ -69,7 +69,7 @@ class Leading(Op):
         def element(*i: Expr) -> Expr:
             if extents.is_at_most(self.count, extent):
                 return x[i]
-            # The condition is always true, but no kernel can prove it.
+            # The condition is always true, but the compiler can't prove it.
             return te.if_then_else(i[-1] < extent, x[i], zero)
 
         return te.compute((*x.shape[:-1], self.count), element, self.name)
@@ -79,7 +79,7 @@ class Leading(Op):
 
 
 class RowRanks(Op):
-    """Ranks of the rows of x [rows, columns] in lexicographic order, i64 [rows]; stable."""
+    """Ranks i64 [rows] of the rows of x [rows, columns] in stable lexicographic order."""
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 1)
@@ -94,7 +94,7 @@ class RowRanks(Op):
         with b.independent(as_expr(rows), "r") as r:
             rank = b.variable("rank", const(0))
             with b.loop(rows, "s") as s:
-                # 1 where row s comes first, 2 where row r does, 0 while they are equal
+                # 1 if row s comes first, 2 if row r comes first, 0 while both are equal
                 order = b.variable("found", const(0))
                 with b.loop(columns, "c") as c, b.when(order.value == const(0)):
                     order.value = select(x[s, c] < x[r, c], const(1),

@@ -1,8 +1,7 @@
-"""Operators that only change the indices of elements: reshape, transpose, expand and their
-relatives.
+"""Operators that only change the indices of elements, such as reshape, transpose and expand.
 
-Reshape's index arithmetic is written per group of axes that merge or split together.  So axes that
-a reshape does not change stay plain variables.
+Reshape computes indices separately for each group of axes that merge or split together.  So the
+index of an axis that does not change stays a plain variable.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .base import GraphBuilder, Op
 
 @dataclass(frozen=True)
 class Reshape(Op):
-    """The elements in row-major order under another shape; one dimension may be -1 (the rest)."""
+    """The elements in row-major order in another shape.  One dimension may be -1, for the rest."""
 
     shape: tuple[Dim, ...]
 
@@ -39,7 +38,7 @@ class Reshape(Op):
 
     def resolve(self, source: Sequence[Dim]) -> tuple[Dim, ...]:
         """The result's shape for an input of shape `source`, with -1 resolved.  Raises ModelError
-        if none fits, UnequalDims if one fits for some sizes only.
+        if there is no such shape, UnequalDims if there is one only for some sizes.
         """
         unknown = [i for i, d in enumerate(self.shape) if _is(d, -1)]
         known = rules.product(d for d in self.shape if not _is(d, -1))
@@ -65,7 +64,7 @@ class Reshape(Op):
         return tuple(rest if i == unknown[0] else d for i, d in enumerate(self.shape))
 
     def rounded(self, source: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The result's shape for an input of shape `source`; a division for -1 is rounded down."""
+        """The result's shape for an input of shape `source`.  The division for -1 rounds down."""
         known = rules.product(d for d in self.shape if not _is(d, -1))
         whole, part = extents.reduced(rules.product(source), known)
         return tuple(as_dim(as_expr(whole) // part) if _is(d, -1) else d for d in self.shape)
@@ -82,11 +81,11 @@ class Reshape(Op):
 
 
 Group = tuple[list[Dim], list[tuple[int, Dim]]]
-"""Input dimensions, and (position, dimension) of the output, that hold the same elements."""
+"""Adjacent input dimensions, and (position, dimension) pairs of the output, with equal products."""
 
 
 def _groups(source: Sequence[Dim], target: Sequence[Dim]) -> list[Group]:
-    """Cut both shapes into the smallest runs of axes with equal products."""
+    """Cut both shapes into groups: the smallest runs of axes with equal products."""
     groups: list[Group] = []
     i = j = 0
     if 0 in [d for d in source if isinstance(d, int)]:  # no elements, so any index is valid
@@ -115,7 +114,7 @@ def _groups(source: Sequence[Dim], target: Sequence[Dim]) -> list[Group]:
 
 
 def _is_part(p: Dim, q: Dim) -> bool:
-    """Whether the group, with p input and q output elements so far, needs more input axes."""
+    """Whether a group with p input elements and q output elements needs more input axes."""
     if isinstance(p, int) and isinstance(q, int):
         return p < q
     return extents.quotient(q, p) is not None
@@ -254,7 +253,7 @@ class Transpose(Op):
 
 @dataclass(frozen=True)
 class Expand(Op):
-    """Broadcast to `shape`, or to the common shape of `shape` and the input if that is larger."""
+    """The input broadcast to the common shape of `shape` and the input."""
 
     shape: tuple[Dim, ...]
 

@@ -18,7 +18,7 @@ from .base import Op
 
 @dataclass(frozen=True)
 class Extents(Op):
-    """A tensor whose elements are extents: arithmetic on the sizes of a run.
+    """A tensor whose elements are extents, computed from the sizes of a run.
 
     elements: the elements in row-major order.
     shape: shape of the tensor.
@@ -37,7 +37,7 @@ class Extents(Op):
         elements = [cast(as_expr(e), self.dtype) for e in self.elements] or [const(0, self.dtype)]
 
         def choose(low: int, parts: Sequence[Expr], at: Expr) -> Expr:
-            """A balanced tree of selects over `parts`, the elements from number `low` on."""
+            """Element `at` of `parts`, which begin at number `low`: a balanced tree of selects."""
             if len(parts) == 1:
                 return parts[0]
             half = len(parts) // 2

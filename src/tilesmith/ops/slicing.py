@@ -49,7 +49,9 @@ class Concat(Op):
         shape = (*first.shape[:axis], starts[-1], *first.shape[axis + 1 :])
 
         def choose(parts: Sequence[tuple[te.Tensor, Dim]], index: tuple[Expr, ...]) -> Expr:
-            """A balanced tree of selects: its depth is the logarithm of the number of inputs."""
+            """The element at `index` of the concatenated `parts`, as a balanced tree of selects
+            with a depth of log2 of their number.
+            """
             if len(parts) == 1:
                 x, start = parts[0]
                 position = index[axis] if same_dim(start, 0) else index[axis] - start
@@ -73,8 +75,8 @@ class Append(Op):
 
     The extents before `axis` are 1, so the result begins with the bytes of the first input.
 
-    in_place: whether the result occupies the memory of the first input, which is large enough;
-        compiled code then writes only the second input.
+    in_place: whether the result occupies the memory of the first input, which must be large enough.
+        Then compiled code writes only the second input.
     """
 
     axis: int = 0
@@ -108,7 +110,7 @@ class Append(Op):
 
 
 def _starts(sizes: Iterable[Dim]) -> list[Dim]:
-    """The starts of parts of these sizes that follow one another, and the end of the last."""
+    """The start of each of consecutive parts of the given sizes, and the end of the last part."""
     starts: list[Dim] = [0]
     for n in sizes:
         starts.append(extents.total((starts[-1], n)))
@@ -148,10 +150,10 @@ class Split(Op):
 
 @dataclass(frozen=True)
 class Slice(Op):
-    """`x[start:end:step]` along each of `axes`, by Python's rules (negative counts from the end,
-    out of range clips).
+    """`x[start:end:step]` along each of `axes`, by Python's rules: negative indices count from the
+    end, and indices out of range are clipped.
 
-    starts: first index, per axis of `axes`.
+    starts: first index, for each of `axes`.
     ends: one past the last index.  With a negative step an end below `-extent` means "before the
         first element".
     steps: distance between indices.
@@ -163,7 +165,7 @@ class Slice(Op):
     steps: tuple[int, ...]
 
     def cuts(self, shape: Sequence[Dim]) -> dict[int, Cut]:
-        """The slice of each axis that is cut."""
+        """The cut along each axis that is sliced, by axis number."""
         if not len(self.starts) == len(self.ends) == len(self.axes) == len(self.steps):
             rules.reject(self.name, "as many starts, ends and steps as axes", str(self))
         if 0 in self.steps:
@@ -199,7 +201,7 @@ class Slice(Op):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Every `step`-th index from `start`, `count` of them."""
+    """`count` indices from `start` on, at distances of `step`."""
 
     start: Dim
     count: Dim
@@ -207,7 +209,7 @@ class Cut:
 
 
 LONGEST_STEP = 1 << 62
-"""Upper bound on useful steps: longer ones select the same; added to an extent, it fits i64."""
+"""Upper bound on steps.  Longer steps select the same elements; plus an extent it fits i64."""
 
 
 def _cut(extent: Dim, start: Dim, end: Dim, step: int) -> Cut:
@@ -227,7 +229,7 @@ def _cut(extent: Dim, start: Dim, end: Dim, step: int) -> Cut:
 
 
 def _from_front(index: Dim, extent: Dim) -> Dim:
-    """An index counted from the front, which counts from the end if it is negative."""
+    """`index` counted from the front.  A negative `index` counts from the end."""
     if isinstance(index, int):
         if abs(index) > LARGEST:  # past the end of every axis
             return -1 if index < 0 else extent
@@ -238,9 +240,9 @@ def _from_front(index: Dim, extent: Dim) -> Dim:
 
 @dataclass(frozen=True)
 class Pad(Op):
-    """Elements added before and after each axis (removed where a pad is negative).
+    """The input with elements added before and after each axis, or removed where a pad is negative.
 
-    pads: before every axis, then after every axis.
+    pads: elements to add before each axis, then after each axis.
     mode: "constant", "reflect" (without repeating the border), "edge" or "wrap".
     value: value of the elements added in mode "constant".
     """
@@ -330,7 +332,7 @@ def pad(
     name: str = "pad",
     axis_names: Sequence[str] | None = None,
 ) -> te.Tensor:
-    """A stage with `value` around `x`, which tests only the sides that are padded.
+    """A stage with `value` around `x`.  Its condition tests only the sides that are padded.
 
     `x` itself if nothing is padded.
     """
@@ -366,7 +368,7 @@ def _reflect(i: Expr, extent: Dim, before: int, after: int) -> Expr:
         return const(0)
     last = extents.difference(extent, 1)
     least = extents.values_of(last).lo
-    # the border repeats several times, or the axis has one element
+    # the border may be wider than the axis, or the axis may have one element
     if least is None or max(before, after) > least:
         i = i % extents.larger(extents.product((2, last)), 1)
     elif before > 0:
@@ -391,8 +393,8 @@ BORDERS: dict[str, Callable[[Expr, Dim, int, int], Expr]] = {
 
 
 def _mirrored_once(i: Expr, extent: Expr, first: Expr, final: Expr) -> tuple[Expr, Expr]:
-    """The index into a mirrored axis, for borders that are at most as wide as the axis.  Also the
-    condition for that, from the first and the last index.
+    """The index into a mirrored axis whose borders are narrower than the axis.  Also the condition
+    that they are, given the first and the last index.
     """
     last = extent - 1
     i = ir.maximum(i, -i)
@@ -406,14 +408,14 @@ def bordered(
     borders: Sequence[tuple[int, int] | None],
     reach: Sequence[tuple[Expr, Expr]],
 ) -> Expr:
-    """The element of `x` at an index that may be outside, where borders continue it by `mode`.
+    """The element of `x` at the index `at`.  Outside, borders continue `x` by `mode`.
 
-    borders: largest excess of the index before and after each axis; None: it is inside.
+    borders: upper bounds on the excess of the index before and after each axis; None: it is inside.
     reach: the first and the last index of all elements along each axis.
 
-    Remainders along the last axis with a border are computed outside only: inside, neighbours are
-    read as one vector.  If a mirrored border is at most as wide as the axis, which is tested at run
-    time, no remainders are computed.
+    Remainders along the last axis with a border are computed only outside, so inside, neighbours
+    are read as one vector.  For mirrored borders a test at run time avoids remainders if the
+    borders are narrower than the axis.
     """
     source = list(at)
     last = None

@@ -1,7 +1,6 @@
 """Ordering elements along an axis.
 
-NaN is larger than every number, and of equal elements the first one comes first, as in PyTorch and
-NumPy.
+NaN is larger than every number, and equal elements keep their order, as in PyTorch and NumPy.
 """
 
 from __future__ import annotations
@@ -25,23 +24,21 @@ from . import rules
 from .base import Op
 
 _PLACES = 1 << 32
-"""Number of positions that fit into a key."""
+"""Number of positions that a key can hold."""
 
 BLOCK, LANES = 64, 16
-"""Elements that are compared with the worst one kept before any is examined alone, and the lanes of
-that comparison.
-"""
+"""Elements that are compared with the worst kept element at once, and lanes of the comparison."""
 
 
 @dataclass(frozen=True)
 class TopK(Op):
     """The `k` largest (or smallest) elements along `axis`, best first, and their i64 positions.
 
-    With `k` the extent of the axis it sorts; both may be symbolic.  Each line along the axis keeps
-    the best elements so far as a heap with the worst of them on top, n log k comparisons in all.
-    Removing the worst repeatedly leaves them in order.  The heap occupies the memory of the
-    results.  If value and position fit into 64 bits, one integer holds both, and one comparison is
-    enough.
+    If `k` is the extent of the axis, this sorts; both may be symbolic.  For each line along the
+    axis a heap keeps the best elements so far, with the worst of them on top: n log k comparisons
+    in all.  At the end, repeated removal of the worst puts the elements in order.  The heap
+    occupies the memory of the results.  If a value and its position fit into 64 bits, one integer
+    holds both, so that one comparison is enough.
 
     largest: whether larger elements come first.
     """
@@ -113,14 +110,14 @@ class TopK(Op):
     def _keep_better(
         self, b: LoopBuilder, source: _Line, extent: Expr, k: Expr, heap: _Heap
     ) -> None:
-        """Insert the elements after the first k into the heap if they precede its worst.
+        """Insert those elements after the first k into the heap that precede its worst element.
 
-        Few elements do.  So vectors are compared with the worst value, and skipped if no lane is
-        better.  Otherwise the lanes are examined, out of order, which is allowed since equal
-        elements are ordered by position.
+        Few elements do.  So whole blocks are compared with the worst value, and skipped if no lane
+        is better.  Otherwise the lanes are examined one by one.  Their order does not matter,
+        because equal elements are ordered by position.
         """
         first = heap.value(heap[const(0)], source)
-        # Memory that the threads of all lanes may read.
+        # In memory, not in a register, so that all lanes may read it.
         worst = b.scratch("worst", first.dtype, (1,), "stack")
         worst[const(0)] = first
 
@@ -159,7 +156,7 @@ class TopK(Op):
         return ir.any_of(better, ir.all_of(Unary("not", worse), at_a < at_b))
 
     def last(self, dtype: DType) -> float | int:
-        """An element that no other one comes after."""
+        """The value that comes last in the order."""
         if self.largest:
             return dtype.min
         return math.nan if dtype.is_float else dtype.max
@@ -179,7 +176,7 @@ class TopK(Op):
 
 
 def _is_better(a: Expr, b: Expr, largest: bool) -> Expr:
-    """Whether element a comes before b at any positions: it is the larger (or smaller) one."""
+    """Whether a comes before b whatever their positions, because it is larger (or smaller)."""
     better = a > b if largest else a < b
     if not a.dtype.is_float:
         return better
@@ -191,13 +188,13 @@ def _is_better(a: Expr, b: Expr, largest: bool) -> Expr:
 class MergeSorted(Op):
     """The `k` first elements of two neighbouring sorted lines together, and their i64 positions.
 
-    Inputs: values and positions, as `top_k` returns them.  Lines run along `axis`, and neighbours
-    along the axis before it, of an even extent; the result has half as many.  Of equal elements
-    those of the left line come first.  Each result computes independently the number of elements of
-    the left line before it (Odeh et al., "Merge Path", 2012).
+    Inputs: values and positions, as `top_k` returns them.  Lines run along `axis`.  Neighbouring
+    lines are neighbours along the axis before, whose extent is even; the result has half as many
+    lines.  Of equal elements those of the left line come first.  For each result, the number of
+    elements of the left line before it is computed independently (Odeh et al., "Merge Path", 2012).
 
-    k: number of elements that are kept of two lines.
-    span: number added to the positions of the right line, which count from the line's own start.
+    k: number of elements of the result for two lines.
+    span: number added to positions of the right line, because they count from the line's own start.
     axis: axis of the lines.
     largest: whether larger elements come first.
     """
@@ -237,7 +234,7 @@ class MergeSorted(Op):
             (left, left_places), (right, right_places) = (
                 [_Line(x, line, axis) for x in inputs] for line in others
             )
-            # The left elements before this one are at least `low` and at most `high`.
+            # Binary search for the number of left elements before this one, which is in low..high.
             low = b.variable("low", ir.maximum(rank - width, 0))
             high = b.variable("high", ir.minimum(rank, width))
             with b.loop(width.bit_length(), "step"), b.when(low.value < high.value):
@@ -289,11 +286,10 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Heap:
-    """A heap: both children of entry i, 2i + 1 and 2i + 2, precede it in the result, so entry 0
-    comes last.
+    """A heap.  Entry i comes after its children, 2i + 1 and 2i + 2, in the result; entry 0 is last.
 
-    An entry is a value and its position; or one integer for both, a key, which is larger for
-    elements that come first.  Keys are stored in the memory of the positions.
+    An entry is a value and its position, or a key: one integer for both, which is larger for an
+    element that comes earlier.  Keys are stored in the memory of the positions.
 
     levels: number of levels of children below entry 0.
     """
@@ -317,7 +313,7 @@ class _Heap:
         self.places[i] = entry[-1]
 
     def held(self, entry: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """A copy of `entry` in variables: the name of a `let` would be an index, not data."""
+        """A copy of `entry` in variables, because a `let` would name an index, not data."""
         return tuple(self.b.variable("held", e).value for e in entry)
 
     def value(self, entry: tuple[Expr, ...], source: _Line) -> Expr:
@@ -329,7 +325,7 @@ class _Heap:
         return self.op.precedes(first[0], first[1], second[0], second[1])
 
     def unpack(self, source: _Line, count: Expr) -> None:
-        """Compute values and positions of the first `count` keys."""
+        """Replace the first `count` keys by values and positions."""
         if self.has_keys:
             with self.b.loop(count) as i:
                 place = self.b.let("place", _place_of(self.places[i]))
@@ -337,9 +333,7 @@ class _Heap:
                 self.places[i] = place
 
     def sink(self, entry: tuple[Expr, ...], start: Expr, size: Expr) -> None:
-        """Replace the entry at `start` by `entry`, or put `entry` below it among the first `size`,
-        as the heap property requires.
-        """
+        """Put `entry` at `start` or below, so that the first `size` entries remain a heap."""
         b = self.b
         held = self.held(entry)
         hole, current = b.variable("hole", start), b.variable("at", start)
@@ -361,10 +355,10 @@ class _Heap:
 
 
 def _key(value: Expr, place: Expr, largest: bool) -> Expr:
-    """A number for an element of at most 32 bits: larger for elements that come first."""
+    """A key for an element of at most 32 bits, larger for an element that comes earlier."""
     if value.dtype.is_float:
         x, zero = cast(value, f32), const(0.0, f32)
-        bits = call("bitcast", select(x == zero, zero, x), dtype=i32)  # both zeros are equal
+        bits = call("bitcast", select(x == zero, zero, x), dtype=i32)  # -0 and +0 get equal bits
         ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the floats
         ordered = cast(select(call("isnan", x), const(0x7FFFFFFF, i32), ordered), i64)
     else:
@@ -381,7 +375,7 @@ def _place_of(key: Expr) -> Expr:
 
 
 def _levels(b: LoopBuilder, k: Dim) -> Expr:
-    """Levels below the top of a heap of `k` entries: the logarithm of k, rounded down."""
+    """Number of levels below the top of a heap of `k` entries: log2 of k, rounded down."""
     if isinstance(k, int):
         return const(k.bit_length() - 1)
     levels, power = b.variable("levels", const(0)), b.variable("power", const(2))

@@ -1,8 +1,8 @@
 """The structure of an operator's tensor expression.
 
-Fusion, layout assignment and schedules decide by structure, not by an operator's name: which loops
-reduce, which tensors are read at the index that is written, which are broadcast.  Everything here
-is derived from `compute`.
+Fusion, layout assignment and schedules decide by structure, not by the name of an operator.  They
+ask which loops reduce, which tensors are read at the index that is written, and which are
+broadcast.  All answers are derived from `compute`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ COSTLY = frozenset({
     "exp", "exp2", "log", "log1p", "erf", "sin", "cos", "tan", "asin", "acos", "atan",
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "threefry",
 })  # fmt: skip
-"""Intrinsics whose results are better stored than computed twice."""
+"""Intrinsics that are so costly that results should be stored, not computed twice."""
 
 
 def is_costly(values: Iterable[Expr]) -> bool:
-    """Whether values are better stored than computed twice."""
+    """Whether `values` are so costly that they should be stored, not computed twice."""
     nodes = (n for v in values for n in post_order(v))
     return any(
         (isinstance(n, ir.Call) and (n.name in COSTLY or n.name in ("sqrt", "rsqrt")))
@@ -41,7 +41,7 @@ def is_costly(values: Iterable[Expr]) -> bool:
 
 
 TABLE = 256
-"""Most entries of a table that stays in the L1 cache together with a kernel's other data."""
+"""Upper bound on the entries of a table that stays in the L1 cache along with other data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class Structure:
     kind: "elementwise" if each output element reads each input at its own index (or a broadcast of
         it); "injective" if there is no reduction; "reduction"; "contraction" for a sum of products
         of two tensors; "opaque" if there is no tensor expression.
-    reduced: the axes of a reduction of one input over whole axes; else None.
-    keeps_rank: whether that reduction keeps axes with extent 1.
+    reduced: the reduced axes, if one input is reduced over whole axes; else None.
+    keeps_rank: whether the reduced axes stay, with extent 1.
     is_index_map: whether it only moves elements.
     is_costly: whether it evaluates transcendental functions.
     divides: whether the indices of its reads contain quotients or remainders.
     branches: number of selects that read an element in only one of their branches.
-    samples: numbers of the operands from which it reads several elements per result, at indices
-        that data decide.
+    samples: numbers of the operands from which several elements are read per result, at indices
+        that depend on data.
     """
 
     kind: Kind
@@ -72,11 +72,11 @@ class Structure:
 
 
 SAMPLES = 2
-"""Fewest reads per element for which reordering operand and result pays, to avoid gathers."""
+"""Lower bound on reads per element at which reordering operand and result avoids costly gathers."""
 
 
 def stages(outputs: tuple[Tensor, ...]) -> tuple[Compute, ...]:
-    """The computes from which `outputs` are computed, producers first."""
+    """All computes that `outputs` need, producers first."""
     order = producers_first(t.op for t in outputs)
     return tuple(op for op in order if not isinstance(op, Placeholder))
 
@@ -87,8 +87,8 @@ def loads(op: Compute) -> tuple[ir.Load, ...]:
 
 
 def reads_own_point(op: Compute, load: ir.Load) -> bool:
-    """Whether `load` reads the element at the written index, or a broadcast of it (trailing axes
-    aligned), or an element of a short table indexed by data there.
+    """Whether `load` reads the element at the written index, an element that is broadcast to it
+    (trailing axes aligned), or an element of a short table that only data index.
     """
     if _looks_up(load):
         return True
@@ -103,7 +103,7 @@ def reads_own_point(op: Compute, load: ir.Load) -> bool:
 
 
 def _looks_up(load: ir.Load) -> bool:
-    """Whether only data index a table of at most `TABLE` entries."""
+    """Whether `load` reads a table of at most `TABLE` entries, indexed only by data."""
     if len(load.indices) != 1 or not isinstance(load.buffer, Tensor):
         return False
     (extent,) = load.buffer.shape
@@ -111,7 +111,7 @@ def _looks_up(load: ir.Load) -> bool:
 
 
 def _is_data(e: Expr) -> bool:
-    """Whether `e` consists of elements and constants, with at least one element."""
+    """Whether `e` is computed from tensor elements and constants, with at least one element."""
     if isinstance(e, (ir.Load, ir.Const)):
         return isinstance(e, ir.Load)
     parts = [_is_data(c) for c in e.children if not isinstance(c, ir.Const)]
@@ -119,8 +119,8 @@ def _is_data(e: Expr) -> bool:
 
 
 def product_of_loads(op: Compute) -> tuple[ir.Load, ir.Load] | None:
-    """The two factors if `op` sums a product of two tensor elements (not of one with itself).  A
-    factor may be raised to a constant.
+    """The two factors, if `op` sums products of two different tensor elements; else None.  A factor
+    may be clamped from below by a constant.
     """
     body = op.body[0]
     if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer is not SUM:
@@ -140,8 +140,9 @@ def _uncast(e: Expr) -> Expr:
 
 
 def zero_padding(op: Compute) -> tuple[ir.Load, tuple[tuple[int, int], ...]] | None:
-    """The read and each axis's (before, after), if `op` only surrounds a tensor with zeros.  If the
-    zeros after an axis depend on a symbolic extent, their upper bound is given.
+    """The read, and the number of zeros (before, after) each axis, if `op` only surrounds a tensor
+    with zeros; else None.  If zeros after an axis depend on a symbolic extent, the number is an
+    upper bound.
     """
     body = op.body[0]
     if (
@@ -167,18 +168,20 @@ def zero_padding(op: Compute) -> tuple[ir.Load, tuple[tuple[int, int], ...]] | N
         if after is None:
             return None
         pads.append((begin, after))
-        # Test exactly what keeps the read inside, so that the select hides nothing else.
+        # The condition must be exactly the one that keeps the read inside.
         inside += [axis.var >= begin] if begin else []
         inside += [axis.var < as_expr(end)] if after else []
     return (load, tuple(pads)) if body.cond is all_of(*inside) else None
 
 
 _MOST_ZEROS = 8
-"""Most zeros searched for after a tensor of symbolic extent: those that make a last tile whole."""
+"""Upper bound on zeros that are recognised after a symbolic extent, to complete a last tile."""
 
 
 def _most_behind(end: Dim, extent: Dim) -> int | None:
-    """Least upper bound of `extent - end`, which is not negative; None if none is found."""
+    """The least upper bound of `extent - end` that is found; None if there is none, or if the
+    difference may be negative.
+    """
     after = difference(extent, end)
     if isinstance(after, int):
         return after if after >= 0 else None
@@ -208,12 +211,12 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
 
 
 def placed_by_data(load: ir.Load) -> bool:
-    """Whether elements of a tensor index the read."""
+    """Whether an index of the read contains a tensor element."""
     return any(reads_memory(i) for i in load.indices)
 
 
 def _branches(op: Compute) -> int:
-    """Number of selects of a compute with a read in a branch."""
+    """Number of selects of a compute that have a read in a branch."""
     selects = {n for b in op.body for n in post_order(b) if isinstance(n, ir.Select)}
     return sum(reads_memory(s.if_true) or reads_memory(s.if_false) for s in selects)
 
@@ -267,7 +270,7 @@ def _whole_axes(
                     next(spatial, None)
                     if not same_dim(
                         core.axis[i].extent, 1
-                    ):  # compute one sum per position and not one for all
+                    ):  # one sum per position, not one for all
                         return None, False
             elif index is not next(spatial, None):
                 return None, False

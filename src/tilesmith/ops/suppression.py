@@ -1,7 +1,7 @@
 """Suppression of boxes that overlap better ones.
 
-Few of a detector's boxes have scores high enough to be candidates.  These are found by blocks and
-counted first, and only they are ordered, as far as needed.
+Few boxes of a detector have a score that is high enough for a candidate.  So candidates are first
+found by blocks and counted.  Then only the candidates are ordered, as far as needed.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from . import rules
 from .base import Op
 
 ROWS, COLUMNS = 16, 32
-"""Shape of the matrices in which boxes are counted, column by column in vectors; each column is
-short, so that few boxes are examined where one is a candidate.
+"""Shape of the matrices in which boxes are counted.  A vector counts all columns at once.  Columns
+are short, so that few boxes are examined for each candidate.
 """
 CHUNK = 16
-"""Iterations between tests whether a loop may end early."""
+"""Number of iterations between two tests whether a loop may end early."""
 
 
 class CountAbove(Op):
-    """The number of elements of each column that are larger than a number.
+    """The number of elements in each column that are larger than a given number.
 
-    The last axis is seen as matrices of ROWS rows and COLUMNS columns; the last one may be partial.
-    Inputs: x [..., n] and the number, [1].  Result: i32 [..., matrices, COLUMNS].
+    The last axis is divided into matrices of ROWS rows and COLUMNS columns; the last matrix may be
+    partial.  Inputs: x [..., n] and the number, [1].  Result: i32 [..., matrices, COLUMNS].
     """
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
@@ -79,12 +79,12 @@ class NonMaxSuppression(Op):
     """Boxes without those that overlap a better one of their class by more than a threshold.
 
     Only boxes whose scores are above a threshold are candidates.  Inputs: boxes f32 [batch, boxes,
-    4], scores f32 [batch, classes, boxes], their threshold f32 [1], the candidates counted by
-    `count_above`, i32 [batch, classes, matrices, columns], the number of candidates of all classes
-    up to each one, i64 [batch * classes], the upper bound on the boxes of a class i64 [1], and the
-    threshold of the overlap f32 [1].  Results: (batch, class, box) of the selected boxes, i64
-    [candidates, 3], and their number, i64 [1].  Of boxes with equal scores the first one is the
-    best.
+    4], scores f32 [batch, classes, boxes], the threshold of scores f32 [1], the counts of
+    candidates by `count_above`, i32 [batch, classes, matrices, columns], the running sum of
+    candidates over classes, i64 [batch * classes], the upper bound on the boxes of a class i64 [1],
+    and the threshold of the overlap f32 [1].  Results: (batch, class, box) of the selected boxes,
+    i64 [candidates, 3], and their number, i64 [1].  Of boxes with equal scores the first one counts
+    as the best.
 
     candidates: the number of all candidates.
     centred: whether a box is (x of the centre, y, width, height); otherwise it is (y, x, y, x) of
@@ -107,9 +107,9 @@ class NonMaxSuppression(Op):
         return TensorType(i64, (self.candidates, 3)), TensorType(i64, (1,))
 
     def loops(self, *types: TensorType) -> Func:
-        """The kernel.  Each class works in parts of arrays with room for its candidates: a heap of
-        keys, the corners of the boxes that are kept, and rows of the result with these boxes; the
-        first number of the rows is their count.  Then the rows are moved together.
+        """The kernel.  Each class has parts of arrays, with an entry for each of its candidates: a
+        heap of keys, the corners of the boxes that are kept, and rows of the result for these
+        boxes.  The first number of the rows is their count.  At the end rows are moved together.
         """
         results = self.infer(*types)
         b = LoopBuilder(self.name)
@@ -118,7 +118,7 @@ class NonMaxSuppression(Op):
         selected, count = b.output("selected", results[0]), b.output("count", results[1])
         batch, classes, many = types[1].shape
         lines = extents.product((batch, classes))
-        # Each class has an additional entry, which receives boxes that are no candidates.
+        # Each class has one more entry, which receives the boxes that are not candidates.
         keys = b.scratch("keys", i64, (extents.total((self.candidates, lines)),))
         corners = b.scratch("corners", f32, (4, extents.total((self.candidates, CHUNK))))
 
@@ -149,7 +149,7 @@ class NonMaxSuppression(Op):
                 levels = heap.build(size)
                 kept, left = b.variable("kept", const(0)), b.variable("left", size)
                 wanted = b.let("wanted", minimum(most[0], size))
-                # The condition that ends a loop is also tested once per chunk.
+                # A test per chunk skips whole chunks once the loop has ended.
                 with (
                     b.loop((size + (CHUNK - 1)) // CHUNK, "chunk"),
                     b.when(kept.value < wanted),
@@ -183,7 +183,7 @@ class NonMaxSuppression(Op):
         return b.finish()
 
     def _ends(self, boxes: Array, image: Expr, box: Expr) -> tuple[Expr, ...]:
-        """The low ends of a box along both axes, then the high ones."""
+        """The low ends of a box along both axes, then the high ends."""
         e = [boxes[image, box, const(i)] for i in range(4)]
         if self.centred:
             half = [size / const(2.0, f32) for size in e[2:]]
@@ -224,8 +224,8 @@ class NonMaxSuppression(Op):
 
 @dataclass(frozen=True)
 class _Heap:
-    """Keys of candidates, the largest first: both children of entry i, 2i + 1 and 2i + 2, are
-    smaller.  Entry 0 is at `start`.
+    """A heap of keys of candidates, the largest on top: both children of entry i, 2i + 1 and 2i +
+    2, are smaller.  Entry 0 is at `start`.
     """
 
     b: LoopBuilder
@@ -239,7 +239,9 @@ class _Heap:
         self.keys[self.start + i] = key
 
     def build(self, size: Expr) -> Expr:
-        """Order the first `size` entries by levels from below; returns the levels below entry 0."""
+        """Make the first `size` entries a heap, bottom level first.  Returns its levels below entry
+        0.
+        """
         b = self.b
         levels, width = b.variable("levels", const(0)), b.variable("width", const(1))
         with b.loop(i64.bits - 2, "bit"), b.when(width.value * 2 <= size):
@@ -262,7 +264,8 @@ class _Heap:
                 other = b.let("other", minimum(child + 1, size - 1))
                 below = b.let("below", select(self[other] > self[child], other, child))
                 larger = b.let("larger", self[below])
-                # Without a branch: if the key is larger, it stays, and so do all entries below.
+                # No branch is needed: once the key is the larger one, it stays, and so do all
+                # entries below.
                 self[hole.value] = maximum(larger, key.value)
                 key.value = minimum(larger, key.value)
                 self[below] = key.value
@@ -270,7 +273,7 @@ class _Heap:
 
 
 def _key(score: Expr, box: Expr) -> Expr:
-    """A number that is larger for larger scores and, of equal ones, for the first box."""
+    """A key that is larger for a larger score and, for equal scores, for an earlier box."""
     bits = call("bitcast", select(score == const(0.0, f32), const(0.0, f32), score), dtype=i32)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the floats
     return (cast(ordered, i64) << 32) | (const(0xFFFFFFFF) - box)

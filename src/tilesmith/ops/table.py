@@ -1,4 +1,4 @@
-"""The operator table, complete: importing this module defines every operator.
+"""The complete operator table.  Importing this module defines every operator.
 
 `OPS` maps an operator's name to its class; `FAMILIES` lists the modules that define them, in the
 order of the documentation.

@@ -22,11 +22,11 @@ from .base import Op
 _COMBINE = {"sum": np.sum, "min": np.min, "max": np.max}
 
 WALKS = 8
-"""Trees that are walked at the same time: a walk waits for its loads in every step."""
+"""Trees that are walked at the same time, because a walk waits for its loads in each step."""
 STEPS = 4
-"""Steps of all walks between tests whether one of them still moves."""
+"""Number of steps of all walks between two tests whether a walk still moves."""
 ROWS = 8
-"""Rows that walk through some trees before the next trees are read."""
+"""Number of rows that walk through a group of trees before the next trees are read."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class TreeEnsemble(Op):
     Inputs, where T is f32 or f64: x T[rows, features]; root i32[trees]; for each node feature
     i32[n], limit T[n], missing u8[n] and next i32[n]; weight T[n, outputs].  The next node is `next
     + 1` where x[feature] <= limit, or x[feature] is NaN and missing is 1, else `next`.  A leaf is
-    its own `next`, and its limit is NaN, so that no comparison is true.  So a walk stays at its
-    leaf without a branch.
+    its own `next`.  Its limit is NaN, so no comparison is true, and a walk stays at the leaf
+    without a branch.
 
     depth: upper bound on the steps of a walk.
-    has_missing: whether some node sends NaN to a side of its own.
+    has_missing: whether `missing` is 1 for some node.
     combine: "sum", "min" or "max" of the weights; without trees the result is 0, infinity or
         -infinity.
     """
@@ -104,7 +104,7 @@ class TreeEnsemble(Op):
     def _walk(
         self, b: LoopBuilder, x: Array, nodes: Sequence[Array], walks: Sequence[Variable], row: Expr
     ) -> None:
-        """Moves all walks of a row to their leaves."""
+        """Move all walks of a row to their leaves."""
         feature, limit, missing, to = nodes
         moves = b.variable("moves", const(True))
         with b.loop(-(-self.depth // STEPS), "s"), b.when(moves.value):

@@ -1,4 +1,4 @@
-"""The geometry that convolutions and pools share: windows that slide over padded spatial axes."""
+"""The geometry of convolutions and pools: windows that slide over padded spatial axes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Window:
         pads: Sequence[Dim],
         dilations: Sequence[int],
     ) -> Window:
-        """The geometry from attributes: empty `strides` and `dilations` are ones, empty `pads`
-        zeros; `pads` has all begins, then all ends.
+        """The geometry from attributes.  `pads` has the padding before each axis, then the padding
+        after each.  Empty `strides` and `dilations` are ones, empty `pads` zeros.
         """
         n = len(kernel)
         sizes = tuple(rules.static(op, k, "the kernel size") for k in kernel)
@@ -69,8 +69,8 @@ class Window:
     def out_extent(self, op: str, extent: Dim, a: int, ceil_mode: bool = False) -> Dim:
         """Number of positions of the window along axis `a`.
 
-        In ceil mode the last window may extend past the end, but not start there.  ONNX MaxPool-22
-        and PyTorch agree on that: a window must start inside the input or the padding before it.
+        In ceil mode the last window may extend past the end.  But it must start inside the input or
+        the padding before it, as in ONNX MaxPool-22 and PyTorch.
         """
         room = extents.total((extent, self.begins[a], self.ends[a], -self.reach(a)))
         stride = self.strides[a]
@@ -92,7 +92,7 @@ class Window:
         return n
 
     def end(self, a: int, places: Dim) -> Dim:
-        """One past the last padded position that `places` windows read along axis `a`."""
+        """One past the last padded position that the first `places` windows read along axis `a`."""
         stride = self.strides[a]
         return extents.total((extents.product((places, stride)), self.reach(a) - stride))
 
@@ -104,8 +104,8 @@ class Window:
         return begins, ends
 
     def padded(self, x: np.ndarray, filler: Any, ends: Sequence[Dim] | None = None) -> np.ndarray:
-        """`x` [N, C, ...] with `filler` around its spatial axes, or cut where a pad is negative;
-        `ends` replaces those of the window.
+        """`x` [N, C, ...] with `filler` around its spatial axes, or cut where a pad is negative.
+        `ends`, if given, replaces `self.ends`.
         """
         pads = [*zip(self.begins, self.ends if ends is None else ends, strict=True)]
         sizes: list[tuple[int, int]] = pads  # type: ignore[assignment]  # numbers, like x's
@@ -115,8 +115,8 @@ class Window:
         return x[(slice(None), slice(None), *cut)]
 
     def views(self, x: np.ndarray, places: Sequence[Dim] | None = None) -> np.ndarray:
-        """All windows of the padded `x` [N, C, ...]: [N, C, places..., kernel...]; by default at
-        as many places as fit.
+        """All windows of the padded `x` [N, C, ...]: [N, C, places..., kernel...].  `places` is the
+        number of positions per axis, by default the largest possible one.
         """
         n = len(self.kernel)
         spatial = tuple(range(2, 2 + n))
@@ -127,7 +127,7 @@ class Window:
         return views[(slice(None), slice(None), *step)][(slice(None), slice(None), *most)]
 
     def taps(self) -> list[te.IterVar]:
-        """Reduction axes over the window."""
+        """A reduction axis for each axis of the window."""
         names = spatial_names("k", len(self.kernel))
         return [te.reduce_axis(k, name) for k, name in zip(self.kernel, names, strict=True)]
 
@@ -146,5 +146,5 @@ _SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 
 
 def spatial_names(prefix: str, rank: int) -> list[str]:
-    """`oh`, `ow` and so on."""
+    """Names of spatial axes with a prefix, such as `oh` and `ow`."""
     return [prefix + n for n in _SPATIAL.get(rank, [str(i) for i in range(rank)])]

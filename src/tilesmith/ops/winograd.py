@@ -29,8 +29,8 @@ from .window import Window
 def transform_weights(w: np.ndarray, m: int) -> np.ndarray:
     """G w G' of weights [OC, IC, 3, 3]: [t, t, OC, IC].
 
-    Computed in the type of the weights, as one matrix product.  The rounding error is some
-    hundredths of a convolution's.
+    It is computed in the type of the weights, as one matrix product.  Its rounding error is some
+    hundredths of that of a convolution.
     """
     g = matrices(m)[1]
     both = np.einsum("xa,yb->xyab", g, g).reshape(-1, WINDOW * WINDOW).astype(w.dtype)
@@ -40,10 +40,10 @@ def transform_weights(w: np.ndarray, m: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class WinogradConv(Op):
-    """Convolution of x [N, IC, H, W] with a 3x3 window whose weights are already transformed: u [t,
-    t, OC, IC] (`transform_weights`).
+    """Convolution of x [N, IC, H, W] with a 3x3 window.  The weights u [t, t, OC, IC] are already
+    transformed (`transform_weights`).
 
-    m: size of a tile of results.
+    m: size of a tile of results along each axis.
     pads: as in `conv`.
     """
 
@@ -52,7 +52,7 @@ class WinogradConv(Op):
 
     @property
     def t(self) -> int:
-        """The size of a tile of inputs."""
+        """The size of a tile of inputs along each axis."""
         return points(self.m)
 
     @cached_property
@@ -60,12 +60,12 @@ class WinogradConv(Op):
         return Window.of(self.name, (WINDOW, WINDOW), (), self.pads, ())
 
     def tiles(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Tiles along each axis of an image."""
+        """Number of tiles along each axis of an image."""
         extents = (self.window.out_extent(self.name, d, a) for a, d in enumerate(image))
         return tuple(as_dim((n + (self.m - 1)) // self.m) for n in extents)
 
     def ends(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Padding after each axis that makes tiles whole."""
+        """Padding after each axis that makes all tiles whole."""
         needed = (total((product((n, self.m)), self.t - self.m)) for n in self.tiles(image))
         inside = (total(both) for both in zip(image, self.window.begins, strict=True))
         return tuple(difference(n, d) for n, d in zip(needed, inside, strict=True))
@@ -120,7 +120,7 @@ class WinogradConv(Op):
         return x, u
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        """The meaning, in float64, so that a kernel's difference is its whole error."""
+        """The meaning in float64, so that a difference from it is the whole error of a kernel."""
         x, u = (a.astype(np.float64) for a in inputs)
         m, t = self.m, self.t
         n, ic, *image = x.shape

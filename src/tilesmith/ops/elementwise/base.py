@@ -17,7 +17,7 @@ class Elementwise(Op, abstract=True):
     """Base of the elementwise operators.
 
     arity: number of inputs.
-    kinds: kinds of element types that it accepts.
+    kinds: kinds of element types that the operator accepts.
     same: whether all inputs have one dtype.
     """
 
@@ -28,7 +28,7 @@ class Elementwise(Op, abstract=True):
     element: ClassVar[Callable[..., Expr]]
     """The output element for the input elements."""
     numpy: ClassVar[Callable[..., Any]]
-    """The same on arrays."""
+    """The output array for the input arrays, in NumPy."""
 
     def check(self, *inputs: te.Tensor) -> None:
         rules.check_count(self.name, inputs, self.arity)

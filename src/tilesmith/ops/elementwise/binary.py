@@ -1,4 +1,4 @@
-"""Operators of several tensors: arithmetic, comparison, logic, bits, selection."""
+"""Elementwise operators of several tensors: arithmetic, comparison, logic, bits, selection."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class Mod(_Binary):
 class Pow(_Binary):
     """a to the power b, in the type of a; b may have another type.
 
-    Powers of integers by integers are exact.  A negative power is 0, except of 1 and -1.  If the
-    result exceeds the type, it wraps around for b < 64 and is unspecified for larger b.  A power by
-    a float is computed in f64.
+    Powers of integers by integers are exact.  A negative power is 0, except of 1 and -1.  A result
+    that exceeds the type wraps around for b < 64 and is unspecified for larger b.  A power by a
+    float is computed in f64.
     """
 
     same: ClassVar[bool] = False
@@ -122,7 +122,7 @@ def _whole_power(
     """a to the power b by squaring, of expressions or arrays; `where` selects between them.
 
     b: signed integers.
-    zero, one, minus: in the type of a; minus is -1, or 1 if that has no sign.
+    zero, one, minus: in the type of a; minus is -1, or 1 for an unsigned type.
     """
     result, square = one, a
     for bit in range(6):

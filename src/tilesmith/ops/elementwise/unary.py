@@ -41,7 +41,7 @@ class Neg(Elementwise):
 
 
 class Abs(Elementwise):
-    """Absolute value; the smallest integer of a type is its own, as in two's complement."""
+    """Absolute value.  The smallest integer of a signed type stays negative (two's complement)."""
 
     kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
 
@@ -81,7 +81,7 @@ class Identity(Elementwise):
 
 @dataclass(frozen=True)
 class Cast(Elementwise):
-    """Conversion to `to`: floats truncate toward zero to integers, to bool it is `!= 0`."""
+    """Conversion to `to`.  Floats become integers by truncation, and numbers bools by `!= 0`."""
 
     has_steps: ClassVar[bool] = True
     to: DType
@@ -98,9 +98,8 @@ class Cast(Elementwise):
 class CastE8M0(Elementwise):
     """Conversion to f8e8m0, the powers of two from 2^-127 to 2^127; signs are dropped.
 
-    mode: rounding of a number between two powers: `up`, `down`, or to the `nearest`, where ties
-        round up.
-    saturate: numbers outside of the range become its limits; without it, NaN.
+    mode: rounding of a number between two powers of two: `up`, `down` or `nearest` (ties round up).
+    saturate: whether numbers outside of the range become its limits; otherwise they become NaN.
     """
 
     name: ClassVar[str] = "cast_e8m0"
@@ -127,7 +126,7 @@ class CastE8M0(Elementwise):
         return call("bitcast", cast(code, u8), dtype=f8e8m0)
 
     def numpy(self, x: np.ndarray) -> Any:
-        # mantissa in [0.5, 1), and exponent
+        # frexp: a mantissa in [0.5, 1) and an exponent
         mantissa, exponent = np.frexp(np.abs(x.astype(np.float64)))
         above = {"up": mantissa > 0.5, "down": mantissa > 1, "nearest": mantissa >= 0.75}[self.mode]
         power = np.where(np.isinf(x), 999, np.where(x == 0, -999, exponent - 1 + above))
@@ -210,7 +209,7 @@ class IsInf(Elementwise):
             conds.append(x == float("-inf"))
         if self.detect_positive:
             conds.append(x == float("inf"))
-        # false, but it reads x: a kernel reads all of its inputs
+        # always false, but reads x, because a kernel must read all of its inputs
         return ir.any_of(*conds) if conds else x < x
 
     def numpy(self, x: np.ndarray) -> Any:
