@@ -40,8 +40,7 @@ def check_names(names: Iterable[object]) -> None:
 def programs_of_operators(
     ops: Mapping[str, Any], targets: Sequence[str], request: Request
 ) -> dict[str, tuple[Program, ...]]:
-    """By operator name, a program for each level.  An executable has one program, which is used as
-    it is.
+    """By operator name, a program for each level.  An executable's only program is used as it is.
 
     ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
         arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).

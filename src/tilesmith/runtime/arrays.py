@@ -268,8 +268,8 @@ def is_foreign(dtype: np.dtype) -> bool:
 
 
 def stored_dtype(dtype: DType) -> np.dtype:
-    """The NumPy type of native memory for elements of `dtype`.  Foreign types (`is_foreign`) are
-    stored as unsigned integers with the same bits, host objects as their numbers (i64).
+    """The NumPy type of native memory for elements of `dtype`.  Foreign types (`is_foreign`) become
+    unsigned integers with the same bits, host objects their numbers (i64).
     """
     if dtype.is_host:
         return np.dtype(np.int64)
@@ -277,9 +277,7 @@ def stored_dtype(dtype: DType) -> np.dtype:
 
 
 def stored_shape(spec: TensorSpec) -> tuple[int | str, ...]:
-    """The shape of a tensor's native memory; () for a host type, whose value is stored as one
-    number.
-    """
+    """The shape of a tensor's native memory; () for a host type, stored as one number."""
     return () if spec.dtype.is_host else spec.shape
 
 

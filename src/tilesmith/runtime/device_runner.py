@@ -107,7 +107,7 @@ class DeviceRunner(Runner):
     def _bound(self, device: OpenDevice, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Steps:
         """The steps with the functions that run them.
 
-        device: the device, with the queue that runs the steps.
+        device: the device with the queue for the steps.
         inputs, outputs: the memory of each input and of each output.
         """
         steps: _Steps = []

@@ -147,7 +147,7 @@ def native(
 ) -> Callable[..., NativeFunction]:
     """A function that makes the `NativeFunction` of a kernel (see `backend.base`).
 
-    compile, assemble: functions from a kernel's text to object code and to assembly.
+    compile, assemble: make object code and assembly of its text.
     """
 
     def make(

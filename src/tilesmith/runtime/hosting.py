@@ -69,7 +69,7 @@ class _Array:
 
 
 class _Call:
-    """A call of a host function.  The function is prepared once, for all runs.
+    """A call of a host function, which is prepared once for all runs.
 
     named: the node and its operator, for messages.
     function: the prepared function.
@@ -161,8 +161,8 @@ def _run(
     """Run a host function on its arguments (see `HostCall.arguments`).  Native tensors among the
     results are written to memory; the others are returned.
 
-    objects: the value of each input that is not a native tensor.  None means that the call is not
-        in `prepared` or has a wrong number of arguments; `arguments` is then that number.
+    objects: the value of each input that is not a native tensor.  None if the call is not in
+        `prepared` or its number of arguments is wrong; `arguments` is then that number.
 
     Raises ModelError, with the node in the message, for exceptions of the function.
     """

@@ -49,8 +49,8 @@ time to start a thread does not count.
 class _Trial:
     """A kernel to time.
 
-    rate: name of the rate that it measures.
-    amount: units of work of a run, such as operations or bytes.
+    rate: name of the measured rate.
+    amount: operations or bytes of a run.
     run: runs the kernel.
     """
 
@@ -227,11 +227,10 @@ def _peak(target: Target, threads: int) -> _Trial:
 
 
 def _sizes(target: Target, threads: int) -> dict[str, int]:
-    """For each memory level, an array size that fits that level but not the next smaller one.
-    Sizes are bytes of all threads together.
+    """For each memory level, bytes (of all threads together) that fit it but no smaller level.
 
-    Other programs may occupy most of a shared L3.  So the array for L3 has the geometric mean of
-    the sizes of L2 and L3, far from both.
+    Other programs may occupy most of a shared L3.  So L3 gets the geometric mean of the sizes of L2
+    and L3, far from both.
     """
     l2 = target.model.l2_bytes * threads
     l3 = max(min(math.isqrt(l2 * target.model.l3_bytes), _LARGEST // 4), 2 * l2)

@@ -199,7 +199,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contents:
-    """The contents of a constant, which are computed when they are written.
+    """The contents of a constant, computed only when they are written.
 
     bytes: size.
     write: writes the contents to zeroed memory of that size.

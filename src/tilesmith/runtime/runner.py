@@ -30,7 +30,7 @@ class Times:
 
     seconds: minimum time of each call.
     runs: number of times that each call ran in the last run.
-    whole: seconds of the fastest run of the normal main function, if such runs were requested.
+    whole: seconds of the fastest run of the normal main function (see `both` of `Runner.timed`).
     extents: extents of the program's symbols in these runs.
     host: seconds of a run in each host function, by node and operator.
     """
@@ -65,7 +65,7 @@ class Runner(ABC):
     def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
         """Minimum times of `repeats` runs.
 
-        both: whether to time the same number of whole runs, without a clock between calls, too.
+        both: whether to time as many runs of the normal main function too.
         """
 
     def trim(self) -> int:

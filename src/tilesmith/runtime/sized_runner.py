@@ -26,7 +26,7 @@ MOST = 8
 
 
 class SizedRunner(Runner):
-    """A program for all sizes, and programs for some sizes, which run calls with these sizes.
+    """A program for all sizes, and programs for calls with some sizes.
 
     A program for some sizes fixes all symbols or some of them.  If several match a call, the one
     that fixes most symbols runs.

@@ -206,9 +206,7 @@ def demands(program: Program, places: Sequence[tuple[str, int]]) -> str:
 
 
 def _told(program: Program) -> Iterator[dict[str, Any]]:
-    """The valid entries about dimensions in the metadata.  The metadata comes from a file, so that
-    entries may be invalid.
-    """
+    """The valid entries about dimensions in the metadata.  Files may contain invalid ones."""
     told = program.metadata.get("narrowed")
     for entry in told if isinstance(told, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("places"), list):

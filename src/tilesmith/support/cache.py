@@ -76,8 +76,8 @@ def total(stats: Iterable[CacheStats]) -> CacheStats:
 class Room(mmap.mmap):
     """Zeroed memory that is an unnamed file of a store (see `Cache.room`).
 
-    Contents written to this memory are stored without a copy: the file only gets a name.  Without a
-    name, the file vanishes together with the memory.
+    Contents written to this memory are stored without a copy: the file gets a name.  Without a
+    name, it vanishes with the memory.
 
     key: the `content_key` of the bytes; None before `complete`.
     """
@@ -86,7 +86,7 @@ class Room(mmap.mmap):
     _fd: int
 
     def __new__(cls, fd: int, size: int) -> Room:
-        """Map the open file `fd`, and close it together with the memory."""
+        """Map the open file `fd`.  The mapping closes it."""
         self = super().__new__(cls, fd, size)
         self.key, self._fd = None, fd
         weakref.finalize(self, os.close, fd)

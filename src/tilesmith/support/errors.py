@@ -127,8 +127,8 @@ class ParseError(TilesmithError):
 
 
 class VerifyError(TilesmithError):
-    """A pass broke an invariant of its IR, which is a bug of Tilesmith.  The message names the pass
-    or stage.
+    """A pass broke an invariant of its IR: a bug of Tilesmith.  The message names the pass or
+    stage.
     """
 
 

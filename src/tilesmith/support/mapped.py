@@ -27,9 +27,7 @@ class MappedFile(mmap.mmap):
     _stamp: tuple[int, int]
 
     def __new__(cls, fd: int, path: Path) -> MappedFile:
-        """Map the open file `fd`, which must not be empty, and close it together with the
-        mapping.
-        """
+        """Map the open file `fd`, which is not empty.  The mapping closes it."""
         self = super().__new__(cls, fd, 0, access=mmap.ACCESS_READ)
         self._path, self._fd, self._stamp = path, fd, write_stamp(fd)
         weakref.finalize(self, os.close, fd)

@@ -26,9 +26,7 @@ BUSY = 0.1
 reliable.
 """
 REST_SECONDS, LONGEST_REST = 2e-3, 0.3
-"""Seconds for which the process must be idle before a turn, and the longest wait for that, also in
-seconds.
-"""
+"""Seconds for which the process must be idle before a turn, and the longest wait for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +158,8 @@ def compare(
 
 
 def with_interval(a: Samples, b: Samples, load: float | None = None) -> Ratio:
-    """`ratio` with an interval.  The interval follows from the order of the rounds' ratios, without
-    an assumption about their distribution.
+    """`ratio` with an interval.  The interval uses only the order of the rounds' ratios, so it
+    assumes no distribution.
     """
     ordered = _ratios(a, b)
     count = len(ordered)

@@ -279,8 +279,8 @@ class Options:
 
 
 def threads_from_environment(environ: Mapping[str, str] | None = None) -> int | None:
-    """The number in `TILESMITH_NUM_THREADS`, else the first number in `OMP_NUM_THREADS` (which has
-    one for each nesting level).  None if there is none.
+    """The number in `TILESMITH_NUM_THREADS`, else the first in `OMP_NUM_THREADS` (one per nesting
+    level), else None.
     """
     env = os.environ if environ is None else environ
     ours = _number(env, "TILESMITH_NUM_THREADS")

@@ -49,7 +49,7 @@ class _Interface(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of weights at some time, for the comparison of their contents.
+    """The state of weights at some time, for comparisons.
 
     addresses: addresses of the weights' memory.
     versions: PyTorch's counters of writes; 0 for weights of inference mode, which have none.

@@ -123,8 +123,8 @@ class Piece:
         return Native(exe, reading, names, self._results.native)
 
     def _divided(self) -> Callable[..., Any]:
-        """A function of the graph in which PyTorch runs the calls without an importer, and pieces
-        the rest.
+        """A function in which PyTorch runs the graph's calls without an importer, and pieces the
+        rest.
         """
         problems = self._problems
         drawn = [p for p in problems.values() if p.message == RANDOM]

@@ -55,8 +55,7 @@ class Weights:
         """Cache code, at first with all weights as constants.
 
         numbers: numbers of the inputs that are weights.
-        make: compiles native code for the inputs of a call, with these numbers of inputs as
-            constants.
+        make: compiles for the inputs of a call, with the inputs of these numbers as constants.
         freeze: whether PyTorch counts all writes to weights.
         """
         self.numbers = list(numbers)

@@ -69,8 +69,8 @@ _NARROW = _Layout("I", 0x20, 0x30, (40, 0x10, 0x14, 0x18), 16, 12, 14)
 def _rewrite(
     out: bytearray, layout: _Layout, table: int, texts: int, rename: Callable[[str], str]
 ) -> None:
-    """Change the symbols of one table.  The table of names is copied to the end of the object, with
-    the new names.
+    """Change the symbols of one table.  All names are copied to the object's end, with the new
+    ones.
 
     table, texts: offsets of two section headers: the symbol table's, and that of its names.
     """

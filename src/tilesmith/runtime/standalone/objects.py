@@ -207,7 +207,7 @@ def places_of(
     programs: Sequence[Program], name: str, weights: WeightsPlace
 ) -> tuple[list[Weights], int]:
     """The place of each program's constants, and the size of the weights file (0 without a file).
-    Equal constants of programs are stored once in the file.
+    The file contains equal constants once.
     """
     begin, seen, places = ALIGNMENT, dict[int, int](), []
     for level, program in enumerate(programs):
