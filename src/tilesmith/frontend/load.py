@@ -25,8 +25,8 @@ from .tflite import TFLITE
 from .torch import TORCH
 
 FRONTENDS: tuple[Frontend, ...] = (TORCH, ARCHIVE, TFLITE, ONNX)
-"""In the order in which they are asked.  ONNX is last: its files have no signature, so it takes
-every file that no other frontend recognises.
+"""The frontends, in the order in which they may accept a source.  ONNX is last: its files have no
+signature, so it takes every file that no other frontend recognises.
 """
 
 

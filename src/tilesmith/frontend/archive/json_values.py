@@ -46,7 +46,9 @@ class Json:
         return [value for _, value in self.items()]
 
     def one(self) -> tuple[str, Json]:
-        """The key and the value of an object that has only one: a union in PyTorch's schema."""
+        """The key and the value of an object with a single key.  PyTorch's schema writes unions
+        so.
+        """
         if not isinstance(self.value, dict) or len(self.value) != 1:
             self.bad("an object with one key")
         return next(self.items())

@@ -22,7 +22,7 @@ Expanded: TypeAlias = "list[Call] | None"
 
 
 class _StrangeError(Exception):
-    """An argument of a call that can't be kept."""
+    """Raised for an argument that can't be kept."""
 
 
 @dataclass(slots=True)

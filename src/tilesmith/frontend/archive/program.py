@@ -98,7 +98,7 @@ def nodes_of(archive: Archive) -> list[tuple[str, str]]:
 
 
 def _model_of(archive: Archive) -> str:
-    """The name of the one model in an archive."""
+    """The name of the only model in an archive."""
     models = [n[7:-5] for n in archive.names if re.fullmatch(r"models/[^/]+\.json", n)]
     if len(models) == 1:
         return models[0]

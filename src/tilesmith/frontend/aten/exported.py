@@ -20,7 +20,7 @@ Kind = Literal["tensor", "size", "constant"]
 class Input:
     """An argument of the program, or a weight that its calls use.
 
-    name: its name in the calls.
+    name: the name of the argument or weight in the calls.
     kind: "tensor"; "size" for any number that is an input of the graph; or "constant".
     dtype: element type of a tensor or of a number; None for a constant.
     dims: extents of a tensor, each a number or the text of an expression of symbols.

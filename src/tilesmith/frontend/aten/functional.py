@@ -121,7 +121,7 @@ class _Tensor:
 
     current: name of the tensor in the new program.
     memory: the memory that contains the tensor.
-    version: version of its memory when `current` was made.
+    version: version of `memory` when `current` was made.
     of: the viewed tensor, if it is a view.
     call: the call that makes the view, and the index of the view among the results.
     """
@@ -181,7 +181,7 @@ class Functional:
         self._tensors[call.name] = _Tensor(call.name, new)
 
     def _turn(self, view: Call) -> None:
-        """Add the call `view` for a call that gives its argument the shape of `view` in place."""
+        """Add `view`, the out-of-place form of a call that changes the shape of its argument."""
         before = self._first(view)
         self.calls.append(self._renamed(view))
         self._view(view)
@@ -279,7 +279,7 @@ def _trains(call: Call) -> bool:
 def _inverse(view: Call, number: int, whole: str, part: str, result: str, where: str) -> Call:
     """A call that returns `whole` with `part` in place of the elements that `view` shows.
 
-    number: index among the results of `view`.
+    number: index of the elements among the results of `view`.
     """
     target, more = view.target, [*view.args[1:]]
     if target in _SAME:

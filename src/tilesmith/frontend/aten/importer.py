@@ -150,7 +150,7 @@ def _named(function: Callable[..., Any], args: Sequence[Any]) -> Iterator[tuple[
 
 
 def _measured(n: AtenNode, argument: Any) -> Any:
-    """One or several extents, in which extents that a run measures replace values."""
+    """One or several extents.  A value among them is replaced by an extent that a run measures."""
     if isinstance(argument, (list, tuple)):
         return n.dims_of(argument)
     return n.dims_of((argument,))[0] if isinstance(argument, Value) else argument

@@ -94,7 +94,7 @@ class AtenNode(NodeContext):
         return x if perm == tuple(range(len(perm))) else self.add(shape.Transpose(perm), x)
 
     def full(self, value: Operand, dims: Sequence[Dim], dtype: DType) -> Value:
-        """A tensor of one number."""
+        """A tensor that is filled with `value`."""
         return self.expand(self.tensor(value, dtype), dims)
 
     def dims_of(self, sizes: Sequence[Dim | Value]) -> tuple[Dim, ...]:

@@ -70,7 +70,7 @@ def _avg_pool_backward(
 def _counts(
     out: int, size: int, kernel: int, stride: int, pad: int, includes_padding: bool
 ) -> np.ndarray:
-    """The number of positions that the mean of each window along an axis counts."""
+    """The number of positions in each window along an axis, with padding if `includes_padding`."""
     begins = np.arange(out) * stride - pad
     ends = np.minimum(begins + kernel, size + pad)
     if includes_padding:

@@ -158,7 +158,7 @@ for _rank in (1, 2, 3):
 
 
 def _windows(places: int, bins: int) -> np.ndarray:
-    """The positions in each window, [bins, largest window], padded by the last position."""
+    """Positions in each window, [bins, largest window], padded with the window's last position."""
     starts = np.arange(bins) * places // bins
     ends = -(-(np.arange(bins) + 1) * places // bins)
     size = int((ends - starts).max(initial=0))

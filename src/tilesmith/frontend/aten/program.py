@@ -112,7 +112,7 @@ def needed(calls: Sequence[Call], results: Any) -> list[Call]:
 
 
 _FRAMES = ("torch/fx/", "torch/_", "torch/nn/", "torch/export/")
-"""Parts of paths in PyTorch.  A line there is named only if a trace has no other line."""
+"""Parts of the paths of PyTorch's own files.  `line_of` names one only if a trace has no other."""
 
 
 def line_of(trace: str) -> str:

@@ -179,9 +179,9 @@ def _forward(
 def _backward(
     n: AtenNode, kind: str, grads: Sequence[Value], kept: Sequence[Value]
 ) -> tuple[list[Value], Value | None]:
-    """The gradient of a step's `x`; for a GRU also that of its product with the state, which
-    differs.  Then the part of the gradient of an LSTM's cell or a GRU's state that bypasses that
-    product; None for an RNN.
+    """The gradient of a step's `x`, and for a GRU the gradient of the step's product with the state
+    (otherwise both are equal).  Then the part of the gradient of an LSTM's cell or a GRU's state
+    that bypasses that product; None for an RNN.
     """
 
     def mul(a: Value, *others: Value) -> Value:

@@ -19,7 +19,7 @@ WAY_OUT = "torch.compile(model, backend='tilesmith') leaves it to PyTorch"
 def reason_of(target: str, may_fall_back: bool = True) -> str:
     """The reason why an operator is refused, with advice.
 
-    target: its overload, such as "aten.rand.default".
+    target: the operator's overload, such as "aten.rand.default".
     may_fall_back: whether PyTorch will run the refused operator, so that no action is needed.
     """
     advice = "" if may_fall_back else f"; {WAY_OUT}"

@@ -17,9 +17,9 @@ ImportFunction: TypeAlias = Callable[..., Any]
 """Maps an `AtenNode` and arguments to a value, a number, or a tuple of these."""
 
 OPERATORS: Registry[ImportFunction] = Registry()
-"""The operators by the name of the overload; they have no domain and one version."""
+"""Import functions by the overload's name.  Domains are empty, and there is only one version."""
 
 PLACEMENT = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy"))
-"""Arguments about where a result is stored and how it is copied there, which a graph ignores."""
+"""Arguments for a result's place in memory and for the copy to it.  A graph ignores them."""
 
 aten_op = OPERATORS.register

@@ -1,10 +1,10 @@
 """Shapes of carried values while a loop is imported: extents that change become symbols.
 
-First, the body is imported for the shapes before the loop.  Extents that differ in its results
-become symbols of the body, and it is imported again, until no other extent differs.
+First, the body is imported for the shapes before the loop.  Extents that differ in the body's
+results become symbols of the body.  The body is imported again until no other extent differs.
 
     acc: f32[1, 4]         one iteration makes f32[2, 4] of it
-    acc: f32[n, 4]         and f32[n + 1, 4] of that, so that n is all that changes
+    acc: f32[n, 4]         the next makes f32[n + 1, 4], so only n changes
 """
 
 from __future__ import annotations

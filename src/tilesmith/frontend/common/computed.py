@@ -287,7 +287,9 @@ def _known_steps(
 def _offsets(
     n: NodeContext, numbers: Value, is_moved: Sequence[bool], bounds: Sequence[Dim] = ()
 ) -> tuple[Dim, ...]:
-    """Numbers of 0 or more as extents, expected to be 0.  Axes that are not moved get 0."""
+    """`numbers`, none negative, as extents with the expected size 0.  Axes that are not moved get
+    0.
+    """
     known = n.builder.partly(numbers)
     known = [k if moved else 0 for k, moved in zip(known, is_moved, strict=True)]
     return n.measured(numbers, known, bounds, usual=[0] * len(known))

@@ -61,7 +61,9 @@ def _limited(var: Var, other: Dim) -> dict[Expr, Expr] | None:
 
 
 def _same_form(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
-    """Replacements of two symbols by one that make the extents equal, as for two (n + 1) // 2."""
+    """Replacements of two symbols by one that make the extents equal.  For example, m and n are
+    replaced if the extents are (m + 1) // 2 and (n + 1) // 2.
+    """
     left, right = (free_vars(as_expr(d)) for d in (a, b))
     for x in sorted(left - right, key=lambda v: v.name):
         for y in sorted(right - left, key=lambda v: v.name):

@@ -48,7 +48,9 @@ class OpenValueError(OpenDimensionError):
 
 @contextmanager
 def errors_name(model: str) -> Iterator[None]:
-    """A context in which errors become one line.  It begins with the model's name, if not empty."""
+    """A context in which errors become one line that begins with the model's name, if it has
+    one.
+    """
     try:
         yield
     except UnequalDims:

@@ -1,4 +1,4 @@
-"""Opening files of external tensor data safely.
+"""Safe opening of files with external tensor data.
 
 A model names its data files itself, so a hostile model could name any file of the machine. Files
 are opened beneath the model's folder one path component at a time, relative to the folder opened

@@ -188,7 +188,7 @@ class FoldingBuilder(Builder):
         name: str = "",
         usual: Sequence[int] = (),
     ) -> tuple[Dim, ...]:
-        """The elements of an i64 list as extents: its known elements, or symbols.
+        """The elements of an i64 list as extents: numbers or expressions if known, else symbols.
 
         bounds: the upper bound of each element.
         usual: the expected value of each element; by default the bound.

@@ -87,7 +87,7 @@ class NodeContext:
     # Values that must be constant
 
     def known(self, value: Value) -> np.ndarray | None:
-        """The contents of a value that does not depend on the model's inputs, else None."""
+        """The contents of a value; None if they depend on the model's inputs."""
         return self.builder.known(value)
 
     def array(self, value: Value, what: str) -> np.ndarray:
@@ -132,14 +132,14 @@ class NodeContext:
         return array.reshape(-1)[0].item()
 
     def dims(self, value: Value, what: str) -> tuple[Dim, ...]:
-        """The contents of a 1-D (or scalar) integer value, numbers or symbolic."""
+        """The contents of a 1-D (or scalar) integer value, as numbers or expressions."""
         held = self.builder.contents(value)
         if held is None or not value.dtype.is_int or held.ndim > 1:
             return self.int_list(value, what)
         return tuple(held.flat)
 
     def dim(self, value: Value, what: str) -> Dim:
-        """The contents of an integer value of one element, a number or symbolic."""
+        """The only element of an integer value, as a number or an expression."""
         dims = self.dims(value, what)
         if len(dims) != 1:
             raise ModelError(f"{what}: expected one number, found {value.type}")
@@ -171,7 +171,7 @@ class NodeContext:
         return self.measured(value, known)
 
     def one_extent(self, value: Value, what: str) -> Dim:
-        """The element of a value of one element as an extent: known, symbolic, or measured."""
+        """The only element of a value as an extent: known, symbolic, or measured by a run."""
         extents = self.extents(value, what)
         if len(extents) != 1:
             raise ModelError(f"{what}: expected one number, found {value.type}")
@@ -224,9 +224,9 @@ class NodeContext:
     # Axes
 
     def axis(self, axis: int, rank: int, what: str = "axis") -> int:
-        """An axis as a number from 0; negative ones count from the end.
+        """`axis` counted from 0.  A negative `axis` counts from the end.
 
-        Raises ModelError out of range.
+        Raises ModelError if `axis` is out of range.
         """
         if not -rank <= axis < rank:
             raise ModelError(

@@ -56,9 +56,9 @@ def shapes_hint(name: str) -> str:
 
 
 def report(problems: Sequence[Problem], open_inputs: Sequence[str] = ()) -> ModelError:
-    """One error for all unsupported features of a model, by operator.
+    """One error for all unsupported features of a model, grouped by operator.
 
-    open_inputs: the inputs with open dimensions; the advice is about the first one.
+    open_inputs: the inputs with open dimensions.  The error's advice is about the first.
     """
     groups: dict[tuple[str, str, str], list[str]] = {}
     for p in problems:

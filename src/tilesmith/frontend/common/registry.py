@@ -54,6 +54,8 @@ class Registry(Generic[F]):
         return None
 
     def versions(self, domain: str, name: str) -> str:
-        """Versions at which an operator is known, for messages; empty if it never is."""
+        """Versions at which an operator has an import function, for messages; empty if there are
+        none.
+        """
         ranges = sorted((e.since, e.until) for e in self._entries.get((domain, name), ()))
         return ", ".join(f"{a}+" if b is None else f"{a}-{b}" for a, b in ranges)

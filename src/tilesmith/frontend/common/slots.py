@@ -80,7 +80,7 @@ class Scope:
     """The names of one body.
 
     parent: the enclosing body.  Its names are visible, too.
-    prefix: put in front of the names of nodes, for messages.
+    prefix: prefix of the names of nodes, for messages.
     depth: number of enclosing bodies.
     """
 

@@ -85,7 +85,8 @@ class Expansion:
         self._known: dict[Any, tuple[list[Call], Any]] = {}
 
     def of(self, call: Call, traced: Mapping[str, Traced]) -> list[Call]:
-        """The calls to which PyTorch decomposes `call`; `call` itself if PyTorch does not do so.
+        """The calls to which PyTorch decomposes `call`; `call` alone if PyTorch has no
+        decomposition.
 
         traced: the meanings of the names in the call's arguments.
         """

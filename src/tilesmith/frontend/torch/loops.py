@@ -47,8 +47,8 @@ def _detached_kept(model: Any) -> Iterator[None]:
     """A context in which `detach` in a TorchScript module gives an alias.
 
     PyTorch's freezing replaces `x.detach()` by `x`.  An `unsqueeze_` of the result would then
-    change the shape of `x`.  A module that already has aliases is left unchanged, since no public
-    function of PyTorch makes one.
+    change the shape of `x`.  A module that already has aliases is left unchanged.  No public
+    function of PyTorch makes such a module.
     """
     parts = model.modules() if hasattr(model, "modules") else (model,)
     graphs = [p.graph for p in parts if _has_graph(p)]
@@ -170,8 +170,8 @@ def _repeated(
 ) -> tuple[Any, ...]:
     """The carried values after the last iteration.
 
-    body: maps the other values, the iteration number and the carried values to the condition for
-        another iteration and the next carried values.
+    body: maps `others`, the iteration number and the carried values to the condition for another
+        iteration and the next carried values.
     count: maximum number of iterations.
     going: whether the first iteration runs.
     """
