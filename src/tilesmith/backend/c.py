@@ -60,7 +60,7 @@ def bytes_alone(target: Target) -> FactorChoice:
 
 
 def expanded(func: Func, target: Target) -> Func:
-    """Expand mathematical functions into arithmetic, without instructions of one processor."""
+    """Expand mathematical functions into arithmetic without processor-specific instructions."""
     return expand_math(func, replace(target, features=frozenset()))
 
 
@@ -110,7 +110,7 @@ SOURCE = replace(
         code=_text,
     ),
 )
-"""Portable C for processors that only other compilers support: a program keeps the text."""
+"""Portable C for processors that need a foreign compiler: programs are stored as text."""
 
 VECTORS = replace(
     CPU, name="vectors", lower_intrinsics=expanded, emit=emit_vectors, tools=C.tools,

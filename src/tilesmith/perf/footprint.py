@@ -102,7 +102,7 @@ class Footprints:
         self._found: dict[tuple[LoopDigit, bool], Traffic] = {}
 
     def of(self, loop: LoopDigit, iteration: bool = False) -> Traffic:
-        """Bytes that the whole loop touches; if `iteration`, that one iteration touches."""
+        """Bytes that the whole loop touches, or one iteration of it if `iteration`."""
         key = (loop, iteration)
         if key not in self._found:
             ranges: dict[Var, float] = {}
@@ -200,7 +200,7 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
     Runs that touch or overlap are joined.  Dimensions are joined if one continues the other, like
     the rows of overlapping windows.
     """
-    # (stride, count, span covered without gaps)
+    # `length` bytes without gaps are repeated along `strides`: pairs [stride, count].
     length = run
     strides: list[list[int]] = []
     for distance, n in sorted((*_progressions(offsets), *((abs(c), n) for c, n in dims))):

@@ -49,7 +49,7 @@ def computed_from(e: Expr) -> tuple[Expr, ...]:
 
 
 def periods(body: Stmt) -> dict[Var, list[int]]:
-    """For each loop variable, the constants by which indices divide it, each a multiple of the
+    """For each loop variable, the constants that divide it; each constant is a multiple of the
     previous.
     """
     by_variable: dict[Var, set[int]] = {}

@@ -47,7 +47,7 @@ class KernelInfo:
 
     @staticmethod
     def from_json(m: Mapping[str, Any]) -> KernelInfo:
-        """Raises ValueError, KeyError or TypeError for values that `to_json` does not write."""
+        """Read `to_json` output.  Raises ValueError, KeyError or TypeError for other values."""
         texts = (m[name] for name in ("signature", "schedule", "loops", "intrinsic"))
         texts = (*texts, *m["operators"], *m["steps"])
         if not all(isinstance(t, str) for t in texts):

@@ -7,8 +7,7 @@ A global access is coalesced if it touches at most twice the sectors that its by
 one for a start that is not aligned.  A load of one element for all threads is coalesced.  A bank
 conflict is an additional access to the banks of shared memory.
 
-The main loops are the loops with the most iterations that access memory; in a launch without loops,
-all of its code.
+The main loops are all loops that access memory; in a launch without loops, all of its code.
 """
 
 from __future__ import annotations
@@ -265,8 +264,8 @@ def _width(access: Load | nodes.Store) -> int:
 
 
 def _addresses(s: _Site, value: Callable[[Expr], Values]) -> list[int | None] | None:
-    """Offsets in bytes from the beginning of the buffer, one per thread; None for an inactive
-    thread.  None instead of a list if the offsets are unknown.
+    """Byte offset in the buffer for each thread; None for an inactive thread.  None instead of a
+    list if offsets are unknown.
     """
     elements = value(s.access.indices[0]) if s.access.indices else np.zeros(1, int)
     if elements is None:

@@ -78,7 +78,7 @@ class Machine:
 
     @staticmethod
     def from_json(m: Mapping[str, Any]) -> Machine:
-        """Raises ValueError, KeyError or TypeError for values that `to_json` does not write."""
+        """Read `to_json` output.  Raises ValueError, KeyError or TypeError for other values."""
         rates = tuple(Rates(**{f.name: r[f.name] for f in fields(Rates)}) for r in m["rates"])
         numbers = [v for r in rates for v in asdict(r).values()]
         if not rates or rates[0].threads != 1 or m["vector_bytes"] < 1:

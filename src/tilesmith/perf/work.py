@@ -101,7 +101,7 @@ class Work:
 
     @staticmethod
     def from_json(m: Any) -> Work:
-        """Raises ValueError or TypeError for values that `to_json` does not write."""
+        """Read `to_json` output.  Raises ValueError or TypeError for other values."""
         flops, moved, regions = m
         return Work(
             _number(flops),

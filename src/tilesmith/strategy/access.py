@@ -18,8 +18,8 @@ from .group import Group
 
 
 def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
-    """The bodies of `op` with its producers inlined.  Not inlined: producers in `keep`, reductions,
-    scans and stages written as loops.
+    """The bodies of `op` with its producers inlined, except producers in `keep`, reductions, scans
+    and stages written as loops.
     """
     kept = set(keep)
     memo: dict[Expr, Expr] = {}
@@ -88,8 +88,8 @@ def known_strides(
 
 
 def is_one_run(outer: int | None, inner: int | None, extent: int) -> bool:
-    """Whether one loop can replace two nested loops with these strides; `extent`: of the inner
-    loop.
+    """Whether one loop can replace two nested loops with these strides.  `extent` is the inner
+    extent.
     """
     return outer is not None and inner is not None and outer == inner * extent
 

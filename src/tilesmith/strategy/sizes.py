@@ -2,8 +2,8 @@
 
 Rules make a schedule for the expected sizes.  Its steps name stages and axes, not extents.  So the
 same steps schedule the expressions of all sizes: tiles stay full, and loops get tails.  A loop that
-is a vector or unrolled at its expected extent becomes a loop of such vectors, or a plain loop
-(`StageState.is_adaptable`).
+is one vector at its expected extent becomes a loop of such vectors.  An unrolled loop becomes a
+plain loop (`StageState.is_adaptable`).
 
 The expressions of all sizes may have an additional stage, such as padding that the expected size
 does without.  No step names this stage, so it is inlined.

@@ -19,11 +19,11 @@ from .group import group_tensors
 
 
 def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
-    """The layout of each result of `body` in the memory of its one operand, and its first
-    element.
+    """The layout of each result of `body` in the memory of the one operand, and the offset of the
+    result's first element.
 
-    None if a result contains anything but elements of the operand, or if these are not in the order
-    of the result's own layout.
+    None if a result is computed from the operand's elements, or if their order differs from the
+    result's own layout.
     """
     if len(body.inputs) != 1 or body.constants or any(n.op.is_irregular() for n in body.nodes):
         return None

@@ -35,7 +35,8 @@ from .reduction import in_vectors, reduce_along, vectorize
 from .row_scale import scale_results
 
 SHARED_HEADS = 2
-"""Fewest heads per thread for which heads are divided among threads; for fewer, blocks of rows are.
+"""Fewest heads per thread for which threads divide heads.  For fewer, threads divide blocks of
+rows.
 """
 
 

@@ -27,7 +27,7 @@ from .contraction import RegisterTile, best_tile
 class Result:
     """The stage whose loops contain the loops of all other stages.
 
-    stage: that stage.
+    stage: the stage itself.
     indices: the indices at which `stage` reads the second contraction.
     split: axes of `stage` that merge two axes of the second contraction, each with the extent of
         the inner one of the two.
@@ -46,7 +46,7 @@ def find_result(
     """The result stage of a group whose second contraction is `values`, followed by `epilogue`.
 
     The stage is the group's output, if rows and columns are loops of the output after its axes are
-    split.  Otherwise it is the last elementwise stage after the contraction.
+    split.  Otherwise the stage is the last elementwise stage after the contraction.
     """
     out = group.outputs[0].op
     assert isinstance(out, Compute)

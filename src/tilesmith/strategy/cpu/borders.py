@@ -94,7 +94,7 @@ def _filled(dtype: DType, slab: tuple[Dim, ...], place: tuple[int, Dim], target:
     """A function that fills a slab with zeros.  All kernels of a model share one function for equal
     slabs.
 
-    place: position of the slab in its buffer; the slabs of one buffer have different variables.
+    place: position of the slab in its buffer, so that slabs of one buffer get different variables.
     """
     del place
     known, border = (_zero_slab(dtype, n) for n in (tuple(map(expected, slab)), slab))

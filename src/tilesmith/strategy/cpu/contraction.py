@@ -285,7 +285,7 @@ def row_distance(c: Contraction) -> int:
 
 
 def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
-    """The trailing row axes that may be fused: adjacent in the result and not under a window."""
+    """The trailing row axes that may be fused: axes adjacent in the result that no window moves."""
     rows = [r for r in c.rows if r is not c.vector]
     rows = [r for r in rows if expected(r.extent) > 1] or rows  # an axis of extent 1 adds no rows
     if not rows:
@@ -396,9 +396,7 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
 
 
 def walked(index: Expr) -> Var | None:
-    """The variable of an index that is this variable times 1 or -1 plus a constant; None for
-    others.
-    """
+    """The variable v if an index is v or -v, plus a constant; None for other indices."""
     if isinstance(index, Var):
         return index
     form = affine_form(index)

@@ -1,8 +1,8 @@
 """Loops over every element of a tensor: elementwise chains, transposes, copies.
 
 Axes are visited in the order of the output's memory.  Adjacent axes are fused if every access walks
-them with one stride.  The innermost loop is vectorised.  The outermost is shared among threads if
-there is enough work.  Reads across the output's order are transposed in registers, in blocks.
+them with one stride.  The innermost loop is vectorised.  The outermost loop is shared among threads
+if there is enough work.  Reads across the output's order are transposed in registers, in blocks.
 """
 
 from __future__ import annotations

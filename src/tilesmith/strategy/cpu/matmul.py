@@ -107,7 +107,7 @@ def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
         a.unroll(x)
     own = lane_products_for(c, target) if dot is None and width % tile.lanes == 0 else None
     if own is not None and not all(lies_along(s, group, f, p.vector.var) for f in (c.x, c.w)):
-        own = None  # a lane of `x` is read twice, for instance if two channels are made from one
+        own = None  # several lanes read one element, for instance if a channel of `x` makes two
     if own is not None:
         vectors, lanes = a.split(spatial[-1], factor=tile.lanes)
         a.unroll(vectors)

@@ -329,8 +329,8 @@ def _arrange(
 
 
 def walked_axis(c: Contraction, tensor: Tensor) -> int | None:
-    """The axis of `tensor`, if it holds the factor `x`, that the lanes or the innermost reduction
-    loop walk.  None if that axis is too short to matter, and for other factors.
+    """The axis of `tensor` that the lanes or the innermost reduction loop walk.  None if this axis
+    is too short to matter, or if `tensor` does not hold the factor `x`.
     """
     if c.x.buffer is not tensor:
         return None

@@ -2,7 +2,7 @@
 images.
 
     for b in 2: for i: y[b, i] = x[2 * i + b]
-      ->  for i in steps of L: for b in 2: y[b, i : i + L] = x[2 * i + b, and each second]
+      ->  for i in steps of L: for b in 2: y[b, i : i + L] = x[2 * i + b : 2 * (i + L) : 2]
 
 One plane after the other would read every cache line of `x` once per plane.  All planes together
 share the loads, and elements are selected in registers.

@@ -1,8 +1,8 @@
-"""Contractions that whole groups are scheduled around: the common part of their loop forms.
+"""The common part of the loop forms for groups that are scheduled around one contraction.
 
 Each form (`dots`, `scaled_rows`, `tile_dots`, `matmul`, `scaled_chunks`) computes the sums of a
-tile of the result, then the epilogue.  The forms differ in where the sums are stored and in what
-runs along vector lanes.
+tile of the result, then the epilogue.  The forms differ in the storage of the sums and in the axis
+along vector lanes.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ def product_of(group: Group, target: Target) -> Product | None:
 
 
 def packed_axis(group: Group, op: Compute) -> IterVar | None:
-    """The output axis along which packed weights have blocks, so lanes must run along it; None
-    without.
+    """The output axis along which packed weights have blocks, or None.  Lanes must run along this
+    axis.
     """
     for load in loads(op):
         column = column_block(group.layouts.get(load.buffer))  # type: ignore[arg-type]  # a tensor

@@ -9,7 +9,7 @@ of axis can be contiguous in memory:
 - A reduced axis (softmax over the last axis).  A reduction is factored into several vectors of
   partial results.  The vectors are combined, then the lanes of the last vector.
 
-A stage that is costly and read more than once is stored for the tile or row.  All others are
+A stage that is costly and read more than once is stored for the tile or row.  All other stages are
 computed where they are read.
 """
 
@@ -37,14 +37,14 @@ ACCUMULATORS = 4
 """Vectors of partial results.  So many independent additions hide the latency of an addition."""
 
 WIDEST = 8
-"""Most vectors in a tile, on targets with enough registers."""
+"""Upper bound on the vectors in a tile, on targets with enough registers."""
 
 MAX_UNROLLED = 48
-"""Most vectors that the unrolled part of a window combines."""
+"""Upper bound on the vectors that the unrolled part of a window combines."""
 
 IN_ORDER = 24
-"""Most vectors that the unrolled part of a window reads.  With more, LLVM interleaves the rows of a
-window, and the hardware no longer detects sequential reads.
+"""Upper bound on the vectors that the unrolled part of a window reads.  With more, LLVM interleaves
+the rows of a window, and the hardware no longer detects sequential reads.
 """
 
 
@@ -237,7 +237,7 @@ def _unroll_window(handle: Any, group: Group, stage: Compute, level: _Level) -> 
     """Unroll the innermost reduction loops of windows that move along vectors, within the limits on
     code size.
 
-    Positions of such a window read the same vectors, which the unrolled body loads once.
+    Neighbouring positions of the window read the same vectors, which the unrolled body loads once.
     """
     reads = [r for r in accesses(group, stage)[: -len(stage.body)] if r is not None]
 
@@ -269,7 +269,7 @@ def reduce_along(
     """Run the reduction loop `loop`, of extent `n`, along vector lanes.
 
     Several vectors of partial results, computed at `at` (stage, axis), are combined vector by
-    vector, then across the lanes of the last.
+    vector, then across the lanes of the last vector.
     """
     handle = s[result]
     (reduce, *others) = handle.op.body  # type: ignore[union-attr]  # a reduction

@@ -47,7 +47,7 @@ SHARED_ROWS = 256
 def schedule_scaled_rows(s: Schedule, p: Product, cfg: Config) -> bool:
     """Schedule the whole group around a product.
 
-    Returns False, with nothing done, if `w` is not row-major or a register tile is as fast.
+    Returns False without adding steps, if `w` is not row-major or a register tile is as fast.
     """
     if p.c.is_batched or len(p.sums.reduce_axis) != 1:
         return False
@@ -103,8 +103,8 @@ def _add_up(y: Stage, lanes: int) -> None:
 
 
 def _lies_in_rows(p: Product) -> bool:
-    """Whether reads are contiguous along the vector axis or do not depend on it, and one loop walks
-    all rows.
+    """Whether each read is contiguous along the vector axis or independent of it, and one loop
+    walks all rows.
     """
     reads = simple_reads(p)
     if reads is None or any(not same_dim(r.extent, 1) for r in set(p.c.rows) - set(p.run)):

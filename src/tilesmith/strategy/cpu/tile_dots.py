@@ -7,11 +7,11 @@
         copy of acc on the stack, then the epilogue, row by row
 
 A tile instruction multiplies a tile of rows with a tile of columns: `acc[i, j] += sum over k and q
-of x[i, k, q] * w[k, j, q]`.  Its rows may have any stride, so `x` is read in place, also through
-windows.  `w` is packed as for other dot products (`dot_instructions`), with zeros in the tail
-columns.  A tile may be smaller than the largest tile, so that tiles divide rows and steps evenly.
-If there are few channels, one instruction sums over channels and the columns of a window: both are
-contiguous in images with channels last.
+of x[i, k, q] * w[k, j, q]`.  The rows of `x` may have any stride, so `x` is read in place, also
+through windows.  `w` is packed as for other dot products (`dot_instructions`), with zeros in the
+tail columns.  A tile may be smaller than the largest tile, so that tiles divide rows and steps
+evenly.  If there are few channels, one instruction sums over channels and the columns of a window:
+both are contiguous in images with channels last.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _divided(
 def schedule_tiles(s: Schedule, p: Product, cfg: Config) -> bool:
     """Schedule the whole group around a product.
 
-    Returns False, with nothing done, if no tile instruction applies, or if other instructions are
+    Returns False without adding steps, if no tile instruction applies, or if other instructions are
     faster.
     """
     group, c, target = p.group, p.c, p.target
@@ -278,8 +278,8 @@ def schedule_tiles(s: Schedule, p: Product, cfg: Config) -> bool:
 
 
 def _lie_together(group: Group, c: Contraction) -> bool:
-    """Whether the columns of a window and the channels are contiguous in that order in the memory
-    of `x` that the kernel reads: see `operands.schedule_operands`.
+    """Whether the kernel reads an `x` in which the channels follow a window's columns contiguously
+    in memory (see `operands.schedule_operands`).
     """
     window, last = window_axis(c), joined_axis(c)
     if window is None or last is None:

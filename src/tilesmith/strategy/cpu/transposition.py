@@ -11,9 +11,9 @@ line (narrow types), whole lines of `x` are copied to the stack first, for the s
 Otherwise the rows of the next v are prefetched, since hardware does not foresee strides of a whole
 row.
 
-If no cache holds `y`, streaming stores are best, which need whole lines.  If the row length of `y`
-is not a multiple of a line and L is one line, v is skewed: each u of a block begins at the start of
-a line.
+If no cache holds `y`, streaming stores are best.  They need whole cache lines.  If the row length
+of `y` is not a multiple of a line and L is one line, v is skewed, so that each u of a block begins
+at the start of a line.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ UNROLL_FACTORS = (1, 2, 3, 4, 5, 7, 8)
 """Steps that may be unrolled if they divide the reduction: powers of two, and sizes of windows."""
 
 MAX_UNROLLED = 128
-"""Most multiply-adds in an unrolled loop body: more would overflow the instruction caches."""
+"""Upper bound on multiply-adds in an unrolled loop body, which must fit the instruction caches."""
 
 DISPLACED = 1 / 32
 """Upper bound on the fraction of multiply-adds that a loop's own instructions may displace."""

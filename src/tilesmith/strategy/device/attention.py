@@ -53,9 +53,9 @@ accesses to 16 or 8 neighbours in neighbouring rows go to different banks.
 ROWS = (4, 2, 1)
 """Rows per thread."""
 KEYS = 4
-"""Keys per thread at a time."""
+"""Keys that a thread computes together."""
 STEPS = (32, 16)
-"""Terms of a sum whose operands are in shared memory at a time."""
+"""Candidate numbers of terms of a sum whose operands are in shared memory together."""
 STEP = 4
 """Fixed cost of fetching the operands of a step, in terms of the sum."""
 RESULTS = 64
@@ -98,7 +98,7 @@ class Blocking:
     stages: the stages to schedule.
     threads: threads of a block along rows, and along keys or columns.
     height: rows per block.
-    step: terms of a sum whose operands are in shared memory at a time.
+    step: number of terms of a sum whose operands are in shared memory together.
     cost: time per key; the unit is the time in which a thread adds one term of a sum.
     """
 
@@ -110,8 +110,8 @@ class Blocking:
 
 
 def attention_of(s: Schedule, target: Target) -> Blocking | None:
-    """The blocks for the attention that an empty schedule computes.  None if it is another
-    expression, if rows exceed shared memory, or if matrix instructions compute its products.
+    """The blocks for the attention that an empty schedule computes.  None for another expression,
+    if rows exceed shared memory, or if matrix instructions compute its products.
     """
     computed = [x.state for x in s.stages if not x.state.is_placeholder]
     outputs = tuple(t for x in computed if x.is_output for t in x.compute.outputs)
@@ -283,7 +283,8 @@ def _tile(
     threads.
 
     indices: the indices at which the result reads the sums.
-    split: axes of the result that merge two axes of the sums, with the extent of the inner one.
+    split: axes of the result that merge two axes of the sums, each with the extent of the inner one
+        of the two.
     """
     loops: dict[Expr, Axis] = {}
     for axis, own in zip(out.axis, out.state.compute.axis, strict=True):

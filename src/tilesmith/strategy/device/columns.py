@@ -24,7 +24,7 @@ from .rows import shares_terms
 
 
 def is_by_columns(r: StageBody, out: Stage, target: Target) -> bool:
-    """Whether threads are to share the terms of a reduction, and more of its reads are contiguous
+    """Whether threads should share the terms of a reduction, and more of its reads are contiguous
     along the innermost axis of the result than along its terms.
 
     out: the stage that stores the result.

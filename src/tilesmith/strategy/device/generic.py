@@ -58,9 +58,9 @@ def default_schedule(args: Sequence[Tensor], target: Target, bound: float) -> Sc
 
 
 def schedule_expression(s: Schedule, target: Target, cfg: Config = ANALYTIC) -> None:
-    """Schedule the whole of an expression; `s` has no steps but layouts of parameters.
+    """Schedule a whole expression.  `s` has no steps except the layouts of parameters.
 
-    The knobs of the stages after the first are called `N.…`, by the stage's number.
+    Knobs of a stage after the first are called `N.…`, where N is the stage's number.
     """
     attention = attention_of(s, target)
     if attention is not None:

@@ -105,7 +105,9 @@ def _count(s: For) -> int:
 
 
 def _steps(s: Stmt) -> int:
-    """Steps of the longest chain of loops in `s`; a loop whose extent data decide may be long."""
+    """Steps of the longest chain of nested loops in `s`.  A loop of data-dependent extent counts as
+    long.
+    """
     inside = max((_steps(part) for part in children(s)), default=1)
     if not isinstance(s, For):
         return inside
@@ -140,7 +142,7 @@ def _launch(s: For, threads: int) -> Stmt:
 
 def _hoisted(body: Stmt, count: Expr, number: Expr) -> tuple[Stmt, list[Buffer]]:
     """`body` without its allocations on the heap, and their replacements: buffers with a part for
-    each of `count` iterations; `number` is the current one.
+    each of `count` iterations.  `number` is the current iteration.
     """
     hoisted = {
         s.buffer: Buffer(s.buffer.name, s.buffer.dtype, (count, *s.buffer.shape), "heap")

@@ -54,7 +54,7 @@ def rows_of(
 
 
 def shares_terms(r: StageBody, target: Target) -> bool:
-    """Whether the threads of a block are to share the terms of each element of a reduction."""
+    """Whether the threads of a block should share the terms of each element of a reduction."""
     if len(r.op.body) != 1 or not isinstance(r.op.body[0], Reduce) or r.reduced < TERMS:
         return False
     if not r.op.laws.interleaved:
@@ -112,7 +112,7 @@ def is_combined(stage: Stage) -> bool:
 
 def bind_terms(stage: Stage, threads: int, target: Target) -> None:
     """Divide the terms of a reduction among `threads` threads, if there is more than one;
-    neighbours combine their results by shuffles if the device has them.
+    neighbouring threads combine results by shuffles if the device has them.
     """
     assert target.device is not None
     if threads > 1 and stage.reduce_axis:

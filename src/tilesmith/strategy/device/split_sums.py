@@ -51,7 +51,8 @@ def parts_of(
 
 def parts_of_elements(body: StageBody, target: Target) -> int:
     """Like `parts_of`, for a product of a vector and a matrix, if each thread computes one element
-    and neighbours read neighbours; 1 for undivided sums, and for other stages.
+    and neighbouring threads read neighbouring elements.  1 for undivided sums, and for other
+    stages.
     """
     factors, op = product_of_loads(body.op), body.op
     if factors is None or not op.axis:

@@ -42,7 +42,7 @@ from .copies_ahead import buffers, can_copy_ahead
 from .split_sums import divide_sum, parts_of
 
 WAVES = 2
-"""Most waves along each side of a block."""
+"""Upper bound on the waves along each side of a block."""
 HEIGHTS = (1, 2, 4)
 WIDTHS = (2, 4, 8)
 """Candidate numbers of a wave's tiles along rows (`HEIGHTS`) and along columns."""
@@ -174,7 +174,9 @@ def _can_copy_ahead(t: TensorTile, target: Target) -> bool:
 
 
 def _has_waves(t: TensorTile, op: Compute) -> bool:
-    """Whether each wave has its own part: no tile of one wave holds the whole result."""
+    """Whether each wave has its own part of the result: no side of the result fits in the tiles of
+    one wave if the block has several waves along it.
+    """
     sides = zip(t.waves, t.block, (op.axis[t.row], op.axis[t.column]), strict=True)
     return all(
         n == 1 or (isinstance(x.extent, int) and size // n < x.extent) for n, size, x in sides
@@ -375,8 +377,8 @@ def _conflicts(t: TensorTile) -> int:
 
 def _padding(t: TensorTile, number: int, distance: int) -> tuple[int, int, bool]:
     """Padding in elements between rows in shared memory, bytes of the vectors that fill them, and
-    whether neighbouring threads fill neighbouring rows.  The choice has the fewest bank conflicts,
-    and of equal ones the widest vectors.
+    whether neighbouring threads fill neighbouring rows.  The choice has the fewest bank conflicts;
+    among equal choices, the widest vectors.
 
     distance: row stride in global memory, in elements.
     """

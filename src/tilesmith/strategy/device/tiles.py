@@ -13,7 +13,7 @@ Where both operands are matrices, the threads of a block load tiles of them toge
 Both tiles have several buffers where the device copies asynchronously (`copies_ahead`).
 
 Otherwise, as in convolutions, a thread computes several results that read the same element of one
-operand, and neighbouring threads read neighbours of it.
+operand, and neighbouring threads read neighbours of this element.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from .split_sums import divide_sum, parts_of
 TILE = 4
 """Rows and columns of a thread's tile: 16 sums, and 8 loads for 16 multiply-adds."""
 STEP = 32
-"""Steps of the sum whose operands are in shared memory at a time."""
+"""Steps of the sum whose operands are in shared memory together."""
 TILES, STEPS = (2, 4, 8), (8, 16, 32, 64)
 """Values of `TILE` and `STEP` that tuning may choose."""
 SIDES = 32, 8
-"""Most threads of a block along y and x.  The threads of a wave read 8 columns with stride `TILE`,
-and 4 rows.  No two of these elements share a bank, if rows along the sum are padded by one element.
+"""Upper bounds on the threads of a block along y and x.  The threads of a wave read 8 columns with
+stride `TILE`, and 4 rows.  No two of these elements share a bank, if rows along the sum are padded
+by one element.
 """
 RESULTS = 8
 """Results of a thread that read the same element of an operand."""
@@ -126,7 +127,9 @@ def schedule_product(
 
 
 def _is_in_tiles(product: Product, axes: Sequence[IterVar] | Sequence[Axis]) -> bool:
-    """Whether blocks load tiles of both operands: each side has several tiles of threads."""
+    """Whether blocks load tiles of two matrices.  They do if each side of the result has several
+    tiles.
+    """
     sides = (expected(axes[n[-1]].extent) for n in (product.rows, product.columns))
     return product.matrices and min(sides) >= 2 * TILE
 
@@ -196,7 +199,9 @@ def _buffers(
     terms: int,
     target: Target,
 ) -> int:
-    """Buffers of both tiles, of the rows and columns of `sides` threads and `step` terms each."""
+    """Number of buffers for each operand tile.  A tile has `sides` rows or columns and `step`
+    terms.
+    """
     tensors = [s.op.outputs[0] for s in operands]
     if not all(can_copy_ahead(target, t, t.dtype.bytes) for t in tensors):
         return 1
