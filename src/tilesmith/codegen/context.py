@@ -42,7 +42,7 @@ class Code(IntEnum):
 class Field:
     """A field of the context.
 
-    name: its name in C.
+    name: the field's name in C.
     type: type of an element.
     offset: bytes from the start of the context.
     count: number of elements.

@@ -121,7 +121,7 @@ def _body(func: Func, module: Module, large: frozenset[Buffer]) -> Statements:
     bind_parameters(func, top)
     top.statement(func.body)
     top.settle()
-    if INDEX in module.messages:  # the kernel went on after a bad index
+    if INDEX in module.messages:  # a bad index does not stop the kernel
         where = top.emit(address("failure_code"))
         top.b.do(f"ret i32 {top.emit(f'load i32, ptr {where}, align 4')}")
     else:

@@ -44,13 +44,13 @@ class LaunchCall:
 class DeviceKernel:
     """A kernel for a device, without the headers and helpers that all kernels in one text share.
 
-    symbol: its name.
+    symbol: the kernel's name.
     text: the definitions of the launches.
     helpers: names of the helpers that the launches call.
     workspace_bytes: bytes of memory at the workspace argument.
     messages: texts of the assertions, in order.
     launches: the launches, in order.
-    has_doubles: whether it computes with doubles.
+    has_doubles: whether the kernel computes with doubles.
     is_strict: whether products are rounded before they are added.
     """
 
@@ -68,7 +68,7 @@ class DeviceKernel:
 class Kernel:
     """The text of a kernel's function, with the facts that its caller needs.
 
-    symbol: its name.
+    symbol: the kernel's name.
     text: the module for a compiler: LLVM's language, C or OpenCL C.
     workspace_bytes_shared: bytes of memory at the workspace argument, a multiple of 64.  The number
         may depend on the kernel's scalar parameters.
@@ -144,7 +144,7 @@ class KernelJob:
     target: the machine.
     decisions: the schedule's decisions, if they are not those of the analytic rules.
     nest: whether `text` is a loop nest, not a fused group.
-    cache_dir: the kernel cache, which is read first and keeps the result.
+    cache_dir: folder of the kernel cache, which is searched first and then keeps the result.
     """
 
     text: str

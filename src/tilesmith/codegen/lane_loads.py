@@ -34,8 +34,8 @@ def place(buffer: Buffer, index: Expr) -> tuple[Place, tuple[int, ...]] | None:
 
 
 def reach(stores: Iterable[Store]) -> Reach:
-    """The range of elements that consecutive stores read in vector loads, for any value of masks
-    that are not known.
+    """For each place, the range of elements that the vector loads of consecutive stores certainly
+    read, whatever the values of the masks.
     """
     ranges: Reach = {}
     for s in stores:

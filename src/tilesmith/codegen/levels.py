@@ -16,7 +16,7 @@ class Level:
     """A processor level.
 
     triple: LLVM's name of architecture and system.
-    cpu: LLVM's name of the processor for whose timing code is scheduled.
+    cpu: LLVM's name of the processor whose timing LLVM's scheduler assumes.
     features: the instructions that code may use.
     vector_bits: width of a vector register.
     vector_registers: number of vector registers.

@@ -39,7 +39,7 @@ def _initialize() -> None:
 
 @lru_cache(maxsize=16)
 def _machine(target: Target, opt: int) -> llvm.TargetMachine:
-    """A target machine for emitting objects.  It is cached, so no engine may get it and free it."""
+    """A target machine for emitting objects.  It is cached and shared, so no engine may own it."""
     _initialize()
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=base_cpu(target),
@@ -99,7 +99,7 @@ def _optimized(
 def compile_object(llvm_text: str, target: Target, opt: int = 2) -> bytes:
     """Relocatable object code of an LLVM module (ELF on Linux).
 
-    opt: 0: none, 2: the usual passes, 3: all of LLVM's.
+    opt: 0 runs no passes, 2 the usual passes, 3 all of LLVM's.
 
     Raises InternalError if LLVM does not accept the text.
     """

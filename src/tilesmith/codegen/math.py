@@ -9,9 +9,9 @@ f32 needs no C library.  The emitter handles the other calls:
 - with AVX-512 `scalef` (x * 2^floor(y)), which only expansions create: it replaces the last eight
   instructions of an exponential.
 
-Errors for f32, in units in the last place of the correctly rounded result (tests check them over
-the whole range, with and without contraction of multiply-adds; NaN, infinities, signed zeros and
-denormals are as IEEE 754 and C99 say):
+NaN, infinities, signed zeros and denormals follow IEEE 754 and C99.  Tests check the errors for f32
+over the whole range, with and without contraction of multiply-adds.  In units in the last place of
+the correctly rounded result, these errors are at most:
 
     exp 1.5   exp2 1.5   log 1.5   log1p 2   tanh 3   erf 3.5   sin cos 2   tan 3.5   rsqrt 1.5
     asin acos atan sinh cosh asinh acosh atanh pow: 1 (computed in f64, rounded once; for

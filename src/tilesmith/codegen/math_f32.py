@@ -15,12 +15,12 @@ _LN2_LOW = -0.000212194440054690583
 _ROUND_F32 = (
     12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits of the mantissa
 )
-# (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2
+# polynomial for (e^r - 1 - r) / r^2, where |r| <= ln(2) / 2
 _EXP = (
     0.500000008243023652, 0.166665248787976885, 0.0416662317176205188,
     0.00836835077787445872, 0.00139492315639482419,
 )  # fmt: skip
-# (2^r - 1) / r on |r| <= 1/2
+# polynomial for (2^r - 1) / r, where |r| <= 1/2
 _EXP2 = (
     0.693147196247571429, 0.240226512328913605, 0.0555034178123907795,
     0.00961801492094274948, 0.00133960981323799552, 0.000154737055732685117,
@@ -99,7 +99,7 @@ def _tanh(x: Expr, let: Bindings) -> Expr:
     return terms.copy_sign(d / (literal(2.0, x) - d), x)
 
 
-# -log(1 - erf(t)) / t on 0 <= t <= 4
+# polynomial for -log(1 - erf(t)) / t, where 0 <= t <= 4
 _ERF = (
     1.12837917161924823, 0.636619381273439026, 0.102777839834697838, -0.0191531094443015782,
     -0.000160291445105184634, 0.00166690183648236912, -0.000632756129265120432,
@@ -118,7 +118,7 @@ def _erf(x: Expr, let: Bindings) -> Expr:
 
 # --- logarithms ----------------------------------------------------------------------------------
 
-# (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2)
+# polynomial for (log(1 + f) - f + f^2 / 2) / f^3, where sqrt(1/2) <= 1 + f <= sqrt(2)
 _LOG = (
     0.333333126052695436, -0.250000096016415866, 0.200021186275069859, -0.166679957799063072,
     0.14219552537238568, -0.124055896001645463, 0.118881628854280514, -0.116756507020719086,
@@ -132,7 +132,7 @@ def _log_parts(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
     bits = let("b", terms.bits_of(terms.pick(tiny, x * literal(8388608.0, x), x, x), i32))
     e = let(
         "e", terms.shift_right(bits - literal(0x3F3504F3, bits), 23)
-    )  # sqrt(1/2): the mantissa lands around 1
+    )  # the bits of sqrt(1/2), so that sqrt(1/2) <= 1 + f <= sqrt(2)
     f = let("f", terms.bits_of(bits - terms.shift_left(e, 23), f32) - literal(1.0, x))
     ef = let("ef", Cast(e, f32) - terms.pick(tiny, 23.0, 0.0, x))
     low = f * f * f * terms.polynomial(f, _LOG) + ef * literal(_LN2_LOW, x)

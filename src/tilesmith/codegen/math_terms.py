@@ -66,7 +66,7 @@ def shift_right(x: Expr, n: int | Expr) -> Expr:
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """Horner's rule; `coefficients` from the constant term up."""
+    """The value of a polynomial by Horner's rule.  `coefficients` begin with the constant term."""
     result = literal(coefficients[-1], x)
     for c in reversed(coefficients[:-1]):
         result = result * x + literal(c, x)
@@ -84,7 +84,7 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
 
 
 def unless_below(x: Expr, low: float, let: Bindings, f: Callable[[Expr], Expr]) -> Expr:
-    """f(x) for x >= low, 0 for smaller x.
+    """0 where x < low, else f(x).
 
     For smaller x, `f` would underflow, which takes some CPUs more than a hundred cycles.  Masked
     elements of a softmax are so small.

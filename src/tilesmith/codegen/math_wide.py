@@ -10,7 +10,7 @@ from tilesmith.ir.expr import Binary, Cast, Compare, Expr, Select
 from . import math_terms as terms
 from .math_terms import INF, LOG2_E, NAN, Bindings, Expansion, literal
 
-# log2((1 + s) / (1 - s)) / s in s^2 for |s| <= 0.1716
+# polynomial in s^2 for log2((1 + s) / (1 - s)) / s, where |s| <= 0.1716
 _LOG2_WIDE = (
     2.88539008177784893, 0.961796694115375303, 0.577077941750185928, 0.412209316728623625,
     0.319902970754504096, 0.282940293391743295,

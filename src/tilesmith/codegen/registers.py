@@ -17,7 +17,7 @@ from .builder import Builder
 from .indices import column_access, constant_access
 from .llvm_text import is_narrow, memory_type, value_type, vector
 
-# Bytes of an x86 lane.  Shuffles within lanes, and shuffles of whole lanes, need no index table.
+# Bytes of a lane of x86's vectors.  Shuffles within lanes or of whole lanes need no index table.
 _LANE_BYTES = 16
 
 

@@ -38,7 +38,7 @@ class Survey:
     windows: register buffers of which columns are read that begin at different rows.
     computed: register buffers to which computed elements are stored, not only copied ones.
     asserts: whether the kernel may stop early.
-    checks: whether it checks indices.
+    checks: whether the kernel checks indices.
     """
 
     written: set[Buffer] = field(default_factory=set)

@@ -12,7 +12,7 @@ the producer of x can do it by other constants:
     layer norm          its scale and bias are divided           (Xiao et al., SmoothQuant, 2022)
     a layer and Relu    its weights and bias are divided         (Nagel et al., Data-Free
                                                                   Quantization, 2019)
-    anything else       a multiplication, which fuses with what makes x; for products only
+    anything else       a multiplication, which fuses with the producer; for products only
 
 s is max|x|^a / max|w|^(1-a), with the exponent a of least expected error; s is 1 if no exponent
 reduces the error enough.

@@ -178,7 +178,7 @@ class Expressions:
         return f"{helper}({', '.join(shown)})", ATOM
 
     def rounded(self, dtype: DType, text: str, precedence: int) -> tuple[str, int]:
-        """`text`, rounded to `dtype` if that is a 16-bit float, as after every operation."""
+        """Round `text` to `dtype` if that is a 16-bit float, as is done after every operation."""
         return self.call(f"ts_round_{dtype}", text) if is_narrow(dtype) else (text, precedence)
 
     # one method per node; it returns the text and its precedence

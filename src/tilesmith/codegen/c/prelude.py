@@ -1,4 +1,4 @@
-"""C helper functions for the operations that C leaves undefined or to the implementation.
+"""C helper functions for operations whose result C leaves undefined or implementation-defined.
 
 Kernels call them by name, as in `ts_add_i32(a, b)`; a translation unit holds only the helpers that
 its kernels use.  They need C99 with `math.h`, `stdint.h`, `stdbool.h` and `string.h`, integers in

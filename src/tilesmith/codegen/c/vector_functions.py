@@ -40,7 +40,7 @@ from .vectors import LANE, NEXT, Vectors
 class VectorFunction:
     """A kernel as the text of one C function with vectors.
 
-    function: its text, helpers, workspace and messages.
+    function: the function's text, helpers, workspace and messages.
     types: the vector types that the function uses, as (name of the element type, lanes).
     """
 
@@ -93,7 +93,7 @@ class _Kernel:
         slot = values.slot(s.buffer, s.indices, lanes)
         if slot is not None:
             value = values.text(s.value)
-            # lanes that no store writes are undefined
+            # If all stores have the same mask, the other lanes are never defined and need no blend.
             if not is_whole and self._masks.get((s.buffer, constant_first(s.indices))) is _MIXED:
                 assert s.mask is not None
                 mask = vectors.mask(s.mask, s.buffer.dtype.bits)

@@ -13,7 +13,7 @@ from .emit import with_text
 def ptx(text: str, target: Target, opt: int = 2) -> str:
     """The PTX of an LLVM module.
 
-    opt: 0: none, 2: the usual passes, 3: all of LLVM's.
+    opt: 0 runs no passes, 2 the usual passes, 3 all of LLVM's.
 
     Raises InternalError if LLVM does not accept the text.
     """

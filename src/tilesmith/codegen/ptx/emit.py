@@ -244,6 +244,6 @@ def _resident(launch: Launch) -> int:
 
 
 def with_text(kernel: Kernel, text: str) -> Kernel:
-    """`kernel` with a text of its device part that is complete, such as PTX."""
+    """`kernel`, with `text` (such as PTX) as the complete text of its device part."""
     assert kernel.parts is not None
     return replace(kernel, parts=replace(kernel.parts, text=text))
