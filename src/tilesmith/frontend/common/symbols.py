@@ -92,6 +92,11 @@ class Symbols:
             **dict.fromkeys(self._ranges, "dynamic"),
         }
 
+    def opens(self, name: str, axis: int) -> bool:
+        """Whether the caller gives sizes of an input's axis in `dynamic`."""
+        axes = self._ranges.get(name)
+        return isinstance(axes, Mapping) and axis in axes
+
     def check(self, name: str, dims: Sequence[int | str] | None) -> None:
         """Raises ModelError if the caller's ranges for the input `name` are neither by axis nor a
         shape.

@@ -41,7 +41,7 @@ def _graph(model: Model, given: Given) -> Graph:
     importer.states.taken |= set(signature.inputs)
     frame = importer.frame(signature.subgraph)
     tensors = frame.graph.tensors
-    declared = [_declared(name, tensors[t]) for name, t in signature.inputs.items()]
+    declared = [_declared(name, tensors[t], given) for name, t in signature.inputs.items()]
     values = fixed(declared, given.values)
     types = input_types(declared, given, values)
     for name, number in signature.inputs.items():
@@ -91,8 +91,15 @@ def _named(numbers: Sequence[int], tensors: Sequence[Tensor], what: str) -> dict
     return named
 
 
-def _declared(name: str, tensor: Tensor) -> Declared:
-    dims = tensor.dims
-    return Declared(
-        name, tensor.dtype, None if dims is None else tuple("" if d == OPEN else d for d in dims)
-    )
+def _declared(name: str, tensor: Tensor, given: Given) -> Declared:
+    """An input as the file declares it.  The caller may resize each dimension, as TFLite's
+    `resize_tensor_input` does.
+    """
+
+    def is_open(axis: int, extent: int) -> bool:
+        return extent == OPEN or name in given.shapes or given.symbols.opens(name, axis)
+
+    if tensor.dims is None:
+        return Declared(name, tensor.dtype, None)
+    dims = tuple("" if is_open(axis, d) else d for axis, d in enumerate(tensor.dims))
+    return Declared(name, tensor.dtype, dims)
