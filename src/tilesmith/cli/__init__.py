@@ -48,6 +48,7 @@ VERBS = {
     "compare": "Measure every installed engine, taking turns.",
     "check": "Compare every compiled kernel with its reference.",
     "explain": "Show where a model's time goes, kernel by kernel, and why.",
+    "convert": "Write a model of any format as an ONNX model.",
     "quantize": "Quantise a trained model, calibrated on samples.",
     "tune": "Spend some seconds on making a model faster on this machine.",
     "records": "List, move and prune what tuning measured.",

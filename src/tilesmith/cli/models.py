@@ -177,7 +177,7 @@ def chosen_inputs(
     """The inputs for `exe`: `arrays` of the file `path`, or random ones without a file.  Inputs
     with a default keep it.
     """
-    defaults = exe.program.default_arrays
+    defaults = exe.program.optional_arrays
     if path is not None:
         return inputs_from(arrays, exe.inputs, path, defaults)
     specs = [s for s in exe.program.expected_inputs if s.name not in defaults]

@@ -187,13 +187,13 @@ class Program:
 
     @property
     def expected_inputs(self) -> tuple[TensorSpec, ...]:
-        """The inputs at expected sizes."""
+        """The inputs that callers give, at expected sizes."""
         sizes = {s.name: s.sizes.expected for s in self.symbols}
-        shapes = (
-            tuple(sizes[d] if isinstance(d, str) else d for d in s.shape) for s in self.inputs
-        )
+        states = {i for _, i in self.states}
+        specs = [s for i, s in enumerate(self.inputs) if i not in states]
+        shapes = (tuple(sizes[d] if isinstance(d, str) else d for d in s.shape) for s in specs)
         return tuple(
-            TensorSpec(s.name, s.dtype, shape) for s, shape in zip(self.inputs, shapes, strict=True)
+            TensorSpec(s.name, s.dtype, shape) for s, shape in zip(specs, shapes, strict=True)
         )
 
 

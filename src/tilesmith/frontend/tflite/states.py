@@ -107,11 +107,11 @@ class States:
         )
 
     def _names(self, graph: Graph, written: list[_Variable]) -> list[str]:
-        """The names of the variables' outputs: their inputs' names, if no other output has them."""
-        taken = set(graph.output_names)
+        """The names of the variables' outputs, which no input and no other output has."""
+        taken = {*graph.output_names, *self.taken}
         names = []
         for v in written:
-            name = v.before.name
+            name = f"{v.before.name}_next"
             while name in taken:
                 name += "_next"
             taken.add(name)

@@ -1,0 +1,89 @@
+"""Write a model of any format that is read as an ONNX model.
+
+Both models are then compiled and run on the same random input.  If an output differs too much, the
+exit code is 4 and no file is written.  Names of inputs and outputs stay.  Open dimensions need a
+size (--shape).
+
+Example: tilesmith convert pose.tflite -o pose.onnx
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from tilesmith import driver
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, SeedOption, with_options
+from tilesmith.cli.console import print_json, progress, size_text
+from tilesmith.cli.models import check_source, random_inputs
+from tilesmith.cli.outputs import check_output
+from tilesmith.driver.compiler import load_graph
+from tilesmith.driver.request import Request
+from tilesmith.frontend.onnx.export import save_onnx, to_onnx
+from tilesmith.graph.nodes import Graph
+from tilesmith.support.errors import AccuracyError, UsageError
+
+_ALLOWED = 1e-3
+"""Largest difference of an output of floats, relative to its largest magnitude."""
+
+
+@with_options
+def command(
+    model: ModelArgument,
+    request: Annotated[Request, "shapes", "values"],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The .onnx file to write.")],
+    seed: SeedOption = 0,
+    json: JsonFlag = False,
+) -> None:
+    check_source(model, f"{str(model)!r} is compiled already; convert its source model")
+    if output.suffix != ".onnx":
+        raise UsageError(f"expected an .onnx file to write, found {str(output)!r}")
+    check_output(output)
+    with progress(f"converting {model.name}"):
+        graph = load_graph(replace(request, model=model))
+        content = to_onnx(graph).SerializeToString()
+        differences = _differences(graph, content, seed)
+        for name, difference in differences.items():
+            if not difference <= _ALLOWED:
+                raise AccuracyError(
+                    f"output {name!r} of the ONNX model differs from the model's by "
+                    f"{difference:.3g} of its largest magnitude (allowed: {_ALLOWED:g}); nothing "
+                    "was written"
+                )
+        save_onnx(graph, output)
+    size = output.stat().st_size
+    if json:
+        found = {"model": str(model), "output": str(output), "bytes": size}
+        print_json({**found, "differences": differences})
+        return
+    worst = max(differences.values(), default=0.0)
+    print(f"wrote {output} ({size_text(size)}); largest relative difference {worst:.2g}")
+
+
+def _differences(graph: Graph, content: bytes, seed: int) -> dict[str, float]:
+    """By output, the largest difference between the graph and its ONNX model, relative to the
+    largest magnitude, for a random input.
+    """
+    own, written = driver.compile(graph), driver.compile(content)
+    inputs = random_inputs(own.program.expected_inputs, seed, own.program.index_limits)
+    states = {name: first.copy() for name, first in own.states.items()}
+    expected: dict[str, Any] = own.run(inputs)
+    results: dict[str, Any] = written.run({**inputs, **states})
+    return {name: _difference(expected[name], results[name]) for name in expected}
+
+
+def _difference(expected: np.ndarray, found: np.ndarray) -> float:
+    """Infinite for arrays of other shapes, types or places of NaN."""
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return float("inf")
+    if not expected.size:
+        return 0.0
+    a, b = expected.astype(np.float64), found.astype(np.float64)
+    if not np.array_equal(np.isnan(a), np.isnan(b)):
+        return float("inf")
+    largest = np.nanmax(abs(a), initial=0.0)
+    return float(np.nanmax(abs(a - b), initial=0.0) / largest) if largest else float(abs(b).max())
