@@ -57,8 +57,8 @@ def command(
         save_onnx(graph, output)
     size = output.stat().st_size
     if json:
-        found = {"model": str(model), "output": str(output), "bytes": size}
-        print_json({**found, "differences": differences})
+        facts = {"model": str(model), "output": str(output), "bytes": size}
+        print_json({**facts, "differences": differences})
         return
     worst = max(differences.values(), default=0.0)
     print(f"wrote {output} ({size_text(size)}); largest relative difference {worst:.2g}")
@@ -76,13 +76,13 @@ def _differences(graph: Graph, content: bytes, seed: int) -> dict[str, float]:
     return {name: _difference(expected[name], results[name]) for name in expected}
 
 
-def _difference(expected: np.ndarray, found: np.ndarray) -> float:
+def _difference(expected: np.ndarray, result: np.ndarray) -> float:
     """Infinite for arrays of other shapes, types or places of NaN."""
-    if expected.shape != found.shape or expected.dtype != found.dtype:
+    if expected.shape != result.shape or expected.dtype != result.dtype:
         return float("inf")
     if not expected.size:
         return 0.0
-    a, b = expected.astype(np.float64), found.astype(np.float64)
+    a, b = expected.astype(np.float64), result.astype(np.float64)
     if not np.array_equal(np.isnan(a), np.isnan(b)):
         return float("inf")
     largest = np.nanmax(abs(a), initial=0.0)
