@@ -95,7 +95,7 @@ def _indexed(node: Node) -> Iterator[tuple[Value, int]]:
 
 
 def _moved(node: Node) -> tuple[Value, ...]:
-    """The operands of whose elements the results consist."""
+    """The operands whose elements make up the results."""
     if isinstance(node.op, _FIRST):
         return node.inputs[:1]
     if isinstance(node.op, Where):

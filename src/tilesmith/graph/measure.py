@@ -32,7 +32,8 @@ from tilesmith.support.errors import ModelError
 
 @dataclass(frozen=True)
 class Measure(Control):
-    """Makes the elements of an i64 tensor symbols.  A step of the main function, without results.
+    """Binds each element of an i64 tensor to a symbol.  A step of the main function, without
+    results.
 
     A run is refused if an element is outside its symbol's range or exceeds its bound.  With bounds,
     memory can be planned before the run begins.
@@ -93,7 +94,7 @@ class Stage:
 
     @property
     def bounds(self) -> tuple[Dim, ...]:
-        """The upper bound of each of its symbols."""
+        """The upper bound of each of `symbols`."""
         op = self.node.op
         if not self.is_inside or not isinstance(op, Loop):
             return bounds_of(self.node)
@@ -144,8 +145,8 @@ def entry_symbols(graph: Graph) -> tuple[Var, ...]:
 def check_extents(
     symbols: Sequence[Var], bounds: Sequence[Dim], found: Sequence[int], known: Mapping[Var, int]
 ) -> dict[Var, int]:
-    """The values `found` for the symbols, by symbol, after a check.  The values of earlier symbols
-    are `known`.
+    """Symbol -> its value in `found`, after a check of range and bound.  The values of earlier
+    symbols are `known`.
 
     Raises ModelError for an extent out of its range.
     """

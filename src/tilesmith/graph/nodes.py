@@ -155,7 +155,7 @@ class Node:
     op: the operator with its attributes.
     inputs: values read.
     outputs: values defined.
-    loc: the source model's node.
+    loc: name of the node in the source model.
     """
 
     op: Label[Op]
@@ -164,8 +164,8 @@ class Node:
     loc: Label[str] = ""
 
     def with_values(self, new: Mapping[Value, Value]) -> Node:
-        """The node with its values replaced as in `new`; the same object if it has none of its
-        keys.
+        """The node with its values replaced as in `new`; the same object if no value is
+        replaced.
         """
         inputs = tuple([new.get(v, v) for v in self.inputs])
         outputs = tuple([new.get(v, v) for v in self.outputs])

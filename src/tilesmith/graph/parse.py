@@ -222,7 +222,7 @@ class _Parser(TokenReader):
         return Constant(value, self.contents(value))
 
     def contents(self, value: Value) -> Data:
-        """Elements, or the contents that the digest names."""
+        """The contents of a constant: its elements, or the contents that its digest names."""
         token = self.token
         if (digest := self.take("digest")) is not None:
             array = self.constants.get(digest[1:])

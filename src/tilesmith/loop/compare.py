@@ -110,8 +110,8 @@ class _Matching:
         )
 
     def scopes(self, x: Expr, y: Expr) -> bool:
-        """Whether the parts of two nodes that declare variables correspond.  The parts in which the
-        variables are visible are compared last.
+        """Whether two nodes that declare variables correspond.  Fields in which the variables are
+        visible are compared last.
         """
         if not all(self.fields(f, x, y) for f in fields_with(type(x), Role.OPERAND)):
             return False

@@ -275,7 +275,7 @@ class CallFunction(Stmt):
     function: the symbol of the called code.
     arguments: numbers and places.  If an argument is a load and nothing else, it is a place, and
         its address is passed.
-    label: for people.
+    label: text for people.
     body: the statements that may use the name.
     """
 
@@ -296,7 +296,7 @@ class CallHost(Stmt):
     number: number of the function.
     context: the place where the context begins.
     arguments: places and numbers.  A number is passed as an address of this value.
-    label: for people.
+    label: text for people.
     body: the statements that may use the name.
     """
 
@@ -317,7 +317,7 @@ class Grow(Stmt):
     """Request of memory for a slot from the context, and a name for whether it is granted.
 
     var: the name, a `bool`.
-    table: the place where the table begins that receives the address.
+    table: the place where the table begins; the address of the memory is written to it.
     number: number of the address in the table.
     context: the place where the context begins.
     slot: number of the slot.

@@ -31,9 +31,9 @@
 
 The name of an allocation, let or reinterpretation is valid until the end of its block.  If more
 statements follow outside of its body, it is in a `block:` of its own.  The block of `tensor` is
-computed by one call of the named intrinsic.  `async` is a group of asynchronous copies, and `wait
-n` waits for all but the latest n groups.  `loop.nodes` defines the lines of each statement
-(`syntax`).  This module defines blocks and the forms of fields.
+computed by one call of the named intrinsic.  A group of asynchronous copies is `async`; `wait n`
+waits for all groups but the latest n.  `loop.nodes` defines the lines of each statement (`syntax`).
+This module defines blocks and the forms of fields.
 
 A loop starts at 0 unless it is written with `(start, extent=n)`.  Serial loops are `range`;
 `block_x` and `thread_x` bind a loop to `blockIdx.x` and `threadIdx.x`.  The outputs follow `->`.

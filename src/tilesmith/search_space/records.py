@@ -51,13 +51,14 @@ Status: TypeAlias = Literal[
 """The outcome of a trial.
 
 - `ok`: measured.
-- `slow`: measurement ended early, since it was clearly slower.
-- `wrong`: its result differs from the reference.
+- `slow`: the measurement was ended early, since the candidate was clearly slower.
+- `wrong`: the candidate's result differs from the reference.
 - `crash`, `timeout`, `memory`, `failed`: the candidate could not be measured.
 - `worse`: fast by itself, but the whole model was slower with it.
-- `unsettled`: fast by itself.  Either the model was slower with it and others, and there was no
-  time to find the cause; or a schedule that won longer measurements was slower than this trial's
-  own time.  It is not used before another run has settled it.
+- `unsettled`: fast by itself, but one of two doubts remains.  Either the model was slower with this
+  candidate and others, and there was no time to find the cause.  Or a schedule that won longer
+  measurements was slower than this trial's time.  The trial is not used before another run has
+  settled it.
 - `lost`: the machines that were to measure it disconnected.  The candidate itself may be good.
 """
 
@@ -101,12 +102,12 @@ class Key:
 class Trial:
     """One measured candidate.
 
-    key: its subject.
+    key: the subject of the trial.
     decisions: the candidate as text (see `candidate_key`).
-    status: its outcome.
-    seconds: its time.
-    baseline: time of the analytic schedule in seconds, measured alternately with it.
-    cause: why it failed, for people.
+    status: the outcome.
+    seconds: the candidate's time.
+    baseline: time of the analytic schedule in seconds, measured alternately with the candidate's.
+    cause: why the candidate failed, for people.
     label: the workload in words, for people.
     when: time of the measurement, in seconds since 1970.
     """

@@ -50,7 +50,7 @@ def algebra(graph: Graph) -> Graph:
 
 
 def _fits(value: Value, node: Node) -> bool:
-    """Whether `value` can replace the result of `node`: the result is not larger by a broadcast."""
+    """Whether `value` can replace the result of `node`: no broadcast makes the result larger."""
     return value.type == node.outputs[0].type
 
 
@@ -231,7 +231,7 @@ def _cast_of_cast(r: Rewriter, n: Node) -> Result:
 
 
 def _integer_chain(kind: type[Op], combine: Any) -> Rule:
-    """(x op c) op d -> x op (c op d) on integers: it is exact because they wrap."""
+    """(x op c) op d -> x op (c op d) on integers, which is exact because integers wrap."""
 
     def rule(r: Rewriter, n: Node) -> Result:
         if n.outputs[0].dtype.is_float:

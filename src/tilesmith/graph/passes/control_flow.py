@@ -149,7 +149,9 @@ class _Simplification:
         self.extents |= {s: bound(d, self.extents) for s, d in extents.items()}
 
     def with_constants(self, body: Graph, given: Sequence[Value]) -> Graph:
-        """`body` with its last inputs replaced where they are constants among `given`."""
+        """`body` with constants in place of inputs.  Its last inputs have the values `given`; those
+        of them that are constants are replaced.
+        """
         formal = body.inputs[len(body.inputs) - len(given) :]
         sunk = {
             inner: replace(inner)
@@ -262,8 +264,8 @@ class _Simplification:
         )
 
     def hoisted(self, body: Graph, given: tuple[Value, ...]) -> tuple[Graph, tuple[Value, ...]]:
-        """Move nodes that depend only on the last inputs of `body`, `given`, out of it.  Returns
-        the new body and the values of its last inputs.
+        """Move nodes out of `body` that depend only on its last inputs, whose values are `given`.
+        Returns the new body and the values of its last inputs.
         """
         outer = dict(zip(body.inputs[len(body.inputs) - len(given) :], given, strict=True))
         leaving: list[Node] = []

@@ -176,8 +176,8 @@ class _Division:
         return r.add(back, values), r.add(back, places)
 
     def scatter_elements(self, r: Rewriter, node: Node) -> Result:
-        """Sort the updates of a `ScatterElements`.  The position of an update is an element of the
-        data.
+        """Sort the updates of a `ScatterElements`.  The position of an update is the number of an
+        element of the data.
         """
         op, (data, indices, _) = node.op, node.inputs
         assert isinstance(op, ScatterElements)
@@ -190,8 +190,8 @@ class _Division:
         return self.sorted_updates(r, node, positions, data.type.rank, op.reduction)
 
     def scatter_slices(self, r: Rewriter, node: Node) -> Result:
-        """Sort the updates of a `ScatterNd`.  The position of an update is a slice of the data, and
-        each element of the slice has a thread.
+        """Sort the updates of a `ScatterNd`.  The position of an update is the number of a slice of
+        the data, and each element of a slice has a thread.
         """
         op, (data, indices, _) = node.op, node.inputs
         assert isinstance(op, ScatterNd)
@@ -222,7 +222,7 @@ class _Division:
 
 
 def _around(x: Value, axis: int) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-    """The extents before an axis, its own, and those after it."""
+    """The extents of the axes before `axis`, of `axis` itself, and of the axes after it."""
     shape = x.type.static_shape
     axis %= len(shape)
     return shape[:axis], shape[axis], shape[axis + 1 :]

@@ -102,7 +102,7 @@ def _is_solid(value: Value) -> bool:
 
 def _merges_open(before: Value, after: Value) -> bool:
     """Whether a symbolic axis of `after` merges several axes of `before`.  No split by a constant
-    separates these again.  A reshape outside of a group moves no elements.
+    separates these again.  Such a reshape stays outside of the group, where it moves no elements.
     """
     return any(
         isinstance(n, Expr) and all(not same_dim(n, d) for d in before.shape) for n in after.shape

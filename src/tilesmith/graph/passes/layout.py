@@ -48,7 +48,7 @@ class LayoutPolicy(Protocol):
     def fixed(self, node: Node, known: frozenset[int]) -> NodeLayouts | None:
         """The layouts of a node that has no choice; None if it has one.
 
-        known: the numbers of its constant operands.
+        known: the numbers of the node's constant operands.
         """
         ...
 

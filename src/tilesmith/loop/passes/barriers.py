@@ -4,11 +4,11 @@ A barrier is placed before a statement that conflicts with an access since the l
 accesses to a buffer conflict if at least one of them writes.  A branch or a loop counts as one
 statement.
 
-Two accesses with the same index come from one thread, if no part of the index has changed between
-them, and do not conflict.  (This does not hold for code that only some threads run.  Elsewhere, a
-store with the same index in two threads would itself be a race.)  A store does not conflict with
-itself in another iteration: it writes each element once before a read.  A loop is analysed twice,
-the second time as a later iteration.
+Two accesses with the same index do not conflict if no part of the index has changed between them:
+then they come from one thread.  (This does not hold for code that only some threads run.
+Elsewhere, a store with the same index in two threads would itself be a race.)  A store does not
+conflict with itself in another iteration: it writes each element once before a read.  A loop is
+analysed twice, the second time as a later iteration.
 
 A store to memory of several threads must be inside loops over all thread indices of the launch.
 Otherwise threads with different indices would write the same elements.

@@ -83,7 +83,9 @@ class _Bindings:
         self.reached: dict[Expr, Expr] = {}
         """Part -> the condition under which an expression around it evaluates it."""
         self.risky: set[Expr] = set()
-        """Loads and checks that a statement may not make, and expressions that contain one."""
+        """Loads and checks that the statement makes only under a condition, and expressions that
+        contain one.
+        """
 
     def of(self, roots: tuple[Expr, ...]) -> tuple[list[tuple[Var, Expr]], Callable[[Expr], Expr]]:
         """The variables with their values, each of which uses only earlier variables, and a
@@ -138,7 +140,7 @@ class _Bindings:
 
 
 def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
-    """Loads and checks that the evaluation of `roots` may not make, and expressions that contain
+    """Loads and checks that `roots` make only under a condition, and expressions that contain
     one.
     """
     bits: dict[Expr, int] = {}

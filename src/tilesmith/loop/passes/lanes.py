@@ -82,8 +82,8 @@ class LaneValues:
         return new if new.lanes == self.lanes else ir.Broadcast(new, self.lanes)
 
     def invariant(self, e: Expr, mask: Expr | None) -> Expr:
-        """A value that does not vary.  Its loads and checks must not run if no lane needs the
-        value.
+        """The value of `e`, which does not vary.  Its loads and checks must not run if no lane
+        needs it.
         """
         if mask is None or not _is_guarded(e):
             return e
@@ -231,7 +231,7 @@ class LaneValues:
         var = Var(e.var.name, e.var.type, value.lanes)
         if value.lanes > 1:
             self.env[e.var] = var
-            self.varies.clear()  # these results did not know the variable
+            self.varies.clear()  # they were made without the variable
             return ir.Let(var, value, self.vector(e.body, mask))
         return ir.Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
 
@@ -272,9 +272,7 @@ def _surely_loaded(cond: Expr) -> list[ir.Load]:
 
 
 def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
-    """Add the terms of `k * e` to `terms`.  Returns `constant` plus the constant part of `k *
-    e`.
-    """
+    """Add the terms of `k * e` to `terms`.  Returns the sum of `constant` and its constant part."""
     inner, c = affine_form(e)
     for atom, n in inner.items():
         terms[atom] = terms.get(atom, 0) + k * n

@@ -116,8 +116,8 @@ def _shorter(stmt: Stmt, last: Affine, loop: For, whole: Stmt, ctx: Context) -> 
 
 
 def _whole(stmt: Stmt, ctx: Context) -> Stmt:
-    """`stmt` without guards of rows in register tiles that surely have a first row.  Rows past the
-    last one repeat it.
+    """`stmt` without the guards of rows, for register tiles that surely have a first row.  Rows
+    past the last row repeat it.
     """
     if isinstance(stmt, For) and stmt.kind == "unrolled":
         last = _last_row(stmt, ctx)

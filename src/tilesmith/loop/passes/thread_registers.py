@@ -28,7 +28,7 @@ MOST_COPIES = 256
 
 
 def unroll_registers(func: Func) -> Func:
-    """`func` (stage "nest") in which only copies are vectorised loops (see `vector_copies`).  After
+    """`func` (stage "nest") with vectorised loops only for copies (see `vector_copies`).  After
     unrolling, each index into registers is constant, or for a fragment the number of the thread.
     The same object if nothing changes.
     """
