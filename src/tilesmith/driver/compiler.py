@@ -203,7 +203,7 @@ def compile_program(
     """A program from a graph: kernels, memory plan, constants.
 
     saved: where the program will be kept; its constants are packed there.
-    workers: processes that compile kernels (default: its own).
+    workers: processes that compile kernels (default: no processes at first).
 
     Raises ModelError if the model's file changed since the graph was loaded.  Raises
     UnsupportedError for operators that a device can't run, if the CPU may not run them

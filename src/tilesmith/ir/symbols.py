@@ -66,8 +66,8 @@ def _apply(node: Expr, done: Mapping[Expr, int], values: Mapping[Var, int]) -> i
 
 
 def bound(dim: Dim, extents: Mapping[Expr, Dim]) -> Dim:
-    """The extent after symbols, or whole expressions, are replaced; a number if no symbol is
-    left.
+    """The extent with symbols, or whole expressions, replaced by `extents`; a number if no symbol
+    is left.
 
     Raises ValueError if the result is undefined, such as a division by zero.
     """

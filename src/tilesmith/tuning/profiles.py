@@ -51,8 +51,8 @@ def _times(exe: Executable, seconds: np.ndarray) -> Times:
 
 
 def compared(names: Iterable[str], before: Times, after: Times = ()) -> tuple[float, float]:
-    """The seconds before and after of the kernels that compute the source nodes `names`, and of all
-    kernels that share a source node with one of these, on either side.
+    """The seconds before and after of a set of kernels: those that compute the source nodes
+    `names`, and all kernels that share a source node with a kernel of the set.
     """
     connected = frozenset(names)
     reached: frozenset[str] = frozenset()

@@ -1,9 +1,9 @@
 """The main program of the process that runs candidates: it checks their results and times them.
 
 The candidate and the analytic kernel run alternately, a few runs each, so that the ratio of their
-times does not depend on the rest of the machine's load.  The least times count.  For the candidate
-only turns count in which nothing disturbed the analytic kernel.  Rounds end when the least times
-are stable, or at once when the candidate is clearly slower.
+times does not depend on the rest of the machine's load.  The least times count.  A turn of the
+candidate counts only if nothing disturbed the analytic kernel in it.  Rounds end when the least
+times are stable, or at once when the candidate is clearly slower.
 
 Results are checked before and after.  Elements that are not written stay NaN.  Data races between
 threads may show only later.

@@ -183,7 +183,7 @@ class Expr(Operators, Typed, metaclass=Interned):
     A subclass (a kind of expression) declares the roles of its fields; the decorator `node`
     completes it.
 
-    syntax: its text; `ir.grammar` explains it, `ir.text` the forms.
+    syntax: its text.  `ir.grammar` explains syntaxes, and `ir.text` the forms of fields.
     items: the literal text and slots of the syntax.
     is_read: whether it has a syntax, so that the parser reads it and loop IR may contain it.
     binders, references, bodies: names of the fields with these roles.
@@ -462,7 +462,7 @@ def pair(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
 
 
 def unary(op: str, a: ExprLike) -> Expr:
-    """`Unary(op, a)`.  Raises ExpressionError if `op` is not defined on it."""
+    """`Unary(op, a)`.  Raises ExpressionError if `op` is not defined on the type of `a`."""
     operand = as_expr(a)
     check_operands(op, operand)
     return Unary(op, operand)

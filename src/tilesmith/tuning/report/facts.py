@@ -144,7 +144,7 @@ class KernelFacts:
     sources: the source nodes.
     operators: their operators.
     before, after: the kernels' times.
-    schedules: for each kernel afterwards: its operators and types, its steps, and its loops as
+    schedules: for each kernel after tuning: its operators and types, its steps, and its loops as
         text.
     """
 

@@ -122,8 +122,8 @@ class Guided(Search):
     # --- the pool
 
     def _grow(self) -> None:
-        """Pass measurements to the learner; add a new best candidate's neighbours, and
-        offspring.
+        """Pass measurements to the learner.  Add offspring to the pool, and the neighbours of a new
+        best candidate.
         """
         wanted = self.LATER if self._rows else self.FIRST
         unseen = {k: c for c, _ in self._news if (k := candidate_key(c)) not in self._rows}
