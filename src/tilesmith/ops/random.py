@@ -23,7 +23,7 @@ from . import rules
 from .base import Op
 
 _STEPS = 24
-"""Bits of a number in [0, 1): the precision of an f32."""
+"""Random bits of a number in [0, 1), as many as an f32 has in its significand."""
 _LARGEST = 1 << 32
 """Number of values of a 32-bit counter.  A known shape must have fewer elements.  A symbolic shape
 may have more.  So the second word of the counter counts the wraps, besides an element's draws.

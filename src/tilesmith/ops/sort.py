@@ -188,10 +188,11 @@ def _is_better(a: Expr, b: Expr, largest: bool) -> Expr:
 class MergeSorted(Op):
     """The `k` first elements of two neighbouring sorted lines together, and their i64 positions.
 
-    Inputs: values and positions, as `top_k` returns them.  Lines run along `axis`.  Neighbouring
-    lines are neighbours along the axis before, whose extent is even; the result has half as many
-    lines.  Of equal elements those of the left line come first.  For each result, the number of
-    elements of the left line before it is computed independently (Odeh et al., "Merge Path", 2012).
+    Inputs: values and positions, as `top_k` returns them.  Lines run along `axis`.  Pairs of
+    neighbours along the axis before it are merged, so that axis has an even extent, and the result
+    has half as many lines.  Of equal elements those of the left line come first.  For each result,
+    the number of elements of the left line before it is computed independently (Odeh et al., "Merge
+    Path", 2012).
 
     k: number of elements of the result for two lines.
     span: number added to positions of the right line, because they count from the line's own start.

@@ -2,7 +2,7 @@
 
     for outer spatial loops:
         attached producers
-        initial value (the spatial loops below, again)
+        initial value (in a copy of the spatial loops below)
         for outermost reduction loop:
             ...
                 update

@@ -101,8 +101,8 @@ def _launched_around(
 def bound_loop(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, loop: StageLoop, made: For
 ) -> Stmt:
-    """The loop `made` for `loop` of `plan`.  If an outer loop is bound to the same index, only the
-    body remains, for the outer loop's value.
+    """The loop `made` for `loop` of `plan`.  If an outer loop is bound to the same index, returns
+    the body of `made` for the outer loop's variable instead.
 
     Raises ScheduleError if the loop has more iterations than there are threads, if a loop of an
     attached stage is bound to blocks, or if threads compute parts of memory that they do not share.
@@ -199,7 +199,8 @@ def _loop_of_users(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> StageLoop | None:
     """A parallel loop around accesses to the stage of `plan` but inside the allocation of its
-    memory, or None.  A parallel loop inside another one runs serially, so then the result is None.
+    memory, or None.  Inside another parallel loop, parallel loops run serially, so the result is
+    None.
     """
 
     def is_shared(loop: StageLoop) -> bool:
@@ -233,7 +234,7 @@ def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: 
 def thread_sizes(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> dict[ForKind, int]:
-    """The number of threads of a block along each index in the launch of `plan`, if above 1."""
+    """Number of threads of a block in the launch of `plan`, for each index with more than one."""
     root = _root(state, plan.stage.name)
     sizes: dict[ForKind, int] = {}
     for other in plans.values():

@@ -37,7 +37,7 @@ _ELSEWHERE = {
 
 
 def word(where: str, name: str) -> str:
-    """The message for a missing attribute.  It gives our counterpart of another project's name."""
+    """The message for a missing attribute, with the counterpart here of a name in TVM or Halide."""
     ours = _ELSEWHERE.get(name)
     return f"there is no {where}.{name}" + (f": {ours}" if ours else "")
 

@@ -115,7 +115,7 @@ class StageState:
     store: At | Literal["root"] | None = None
     folds: tuple[tuple[int, int], ...] = ()
     scope: Scope | None = None
-    """None: chosen by lowering."""
+    """Scope of the stage's memory; None: chosen by lowering."""
     layout: Layout | None = None
     aligns: tuple[tuple[int, int, int], ...] = ()
     """(axis number, factor, offset) of storage_align."""
@@ -230,9 +230,7 @@ class State:
         return State(stages, tensors)
 
     def with_operation(self, stage: StageState) -> State:
-        """The state with `stage` in place of the one of its name.  `tensors` also maps its
-        operation's tensors.
-        """
+        """The state in which `stage` replaces the stage of the same name, also in `tensors`."""
         tensors = {**self.tensors, **{t: (stage.name, t.index) for t in stage.op.outputs}}
         return State({**self.stages, stage.name: stage}, tensors)
 
