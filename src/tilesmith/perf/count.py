@@ -1,9 +1,10 @@
 """Counts of the instructions that a kernel's statements execute, loop by loop.
 
 LLVM hoists an expression that doesn't depend on the innermost loop's variable, unless the
-expression reads memory that the loop writes.  So it is counted in the outer loop.  Each expression
-counts once per loop body.  Loads and stores of register buffers cost nothing, but an iteration that
-adds to a register waits for the previous iteration: this is the body's dependence chain.
+expression reads memory that the loop writes.  So the expression is counted in the loop where it
+will run.  Each expression counts once per loop body.  Loads and stores of register buffers cost
+nothing, but an iteration that adds to a register waits for the previous iteration: this is the
+body's dependence chain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Footprints of a loop nest in bytes, and its traffic from each cache.
+"""Footprints of a loop nest in bytes, and the nest's traffic with each cache.
 
 The nest is a tree of `LoopDigit`s with `Access`es in their bodies.  An access touches `base +
 sum(coefficient * atom)` bytes for every value of its atoms.  Atoms are index expressions:

@@ -1,8 +1,8 @@
 """The number of memory transactions of one warp instruction, from the threads' addresses.
 
-Shared memory has 32 banks of four bytes, each of which serves one word at a time.  Threads that
-access the same word share it.  Wide accesses are served in parts: 16 threads at a time for 8 bytes,
-8 threads for 16 bytes.  Global memory moves sectors of 32 bytes.
+Shared memory has 32 banks of four bytes.  Each bank serves one word at a time.  Threads that access
+the same word share it.  Wide accesses are served in parts: 16 threads at a time for 8 bytes, 8
+threads for 16 bytes.  Global memory moves sectors of 32 bytes.
 """
 
 from __future__ import annotations

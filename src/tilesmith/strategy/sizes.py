@@ -5,8 +5,8 @@ same steps schedule the expressions of all sizes: tiles stay full, and loops get
 is one vector at its expected extent becomes a loop of such vectors.  An unrolled loop becomes a
 plain loop (`StageState.is_adaptable`).
 
-The expressions of all sizes may have an additional stage, such as padding that the expected size
-does without.  No step names this stage, so it is inlined.
+The expressions of all sizes may have an additional stage, such as padding that the expected sizes
+don't need.  No step names this stage, so it is inlined.
 
 The expected sizes may be a special case: 224 is a multiple of 32, so nothing is padded there, and a
 batch of one makes rows contiguous.  If loops can be fused only at the expected sizes, the group is

@@ -15,8 +15,8 @@ Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "Flas
 
 In a chunk that is masked out entirely the maximum is minus infinity.  The lowest finite number is
 subtracted then, so that the exponentials are 0 and not NaN.  A row that is masked out entirely has
-the sum 0 in the end.  The result is then that of the model: a plain softmax divides 0 by 0, a
-masked one 0 by 1.
+the sum 0 in the end.  The result then equals the model's: a plain softmax divides 0 by 0, a masked
+softmax 0 by 1.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
                                                             for yi in 16: for x: C[...] = ...
 
 The part of `B` for a strip stays in the cache, but the rows at the border of two strips are
-computed twice.  Stages are merged one by one, those with the largest gain first, until no merge
-gains (the grouping of Halide's first automatic scheduler: Mullapudi et al., "Automatically
-scheduling Halide image processing pipelines", 2016).  The gain is computed from the elements of all
-parts, their cycles, and the bytes that move between caches.
+computed twice.  Stages are merged one by one, the largest gain first, until no merge gains (the
+grouping of Halide's first automatic scheduler: Mullapudi et al., "Automatically scheduling Halide
+image processing pipelines", 2016).  The gain is computed from the elements of all parts, their
+cycles, and the bytes that move between caches.
 """
 
 from __future__ import annotations

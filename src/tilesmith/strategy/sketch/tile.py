@@ -4,7 +4,7 @@ together.
 For each step of the reduction, a tile loads each distinct vector or scalar of its elements once,
 and does the arithmetic for all elements.  The analytic choice is the tile with the fewest cycles
 for all elements, given the target's load and arithmetic ports, arithmetic latency and vector
-registers.  Only the addresses of reads decide, not the operator.
+registers.  The choice depends on the addresses of reads alone, not on the operator.
 """
 
 from __future__ import annotations
