@@ -37,8 +37,9 @@ def test_path_bytes_and_message_give_the_same(tmp_path):
 
 def test_something_else_is_a_usage_error():
     accepted = (
-        r"expected a path to an ONNX model, its bytes, an onnx\.ModelProto, a path to an archive "
-        r"of torch\.export, its bytes, a torch\.nn\.Module with example "
+        r"expected a path to an ONNX model, its bytes, an onnx\.ModelProto, a path to a TFLite "
+        r"model, its bytes, a path to an archive of torch\.export, its bytes, a torch\.nn\.Module "
+        r"with example "
         r"inputs, a torch\.export\.ExportedProgram or a Graph, got "
     )
     for thing, name in ((3, "int"), (om.relu().graph, "GraphProto"), (None, "NoneType")):

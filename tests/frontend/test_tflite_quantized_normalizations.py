@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_tflite_quantized import I8, I16, U8, integers
 from tflite_oracle import check, one_graph
+from tflite_quantized_cases import I8, I16, U8, integers
 
 from tflite_models import GraphWriter
 

@@ -209,5 +209,5 @@ def test_concatenation_of_different_scales() -> None:
         "CONCATENATION", [BYTES, BYTES], [((2, 3, 8), np.int8)], "ConcatenationOptions", axis=2,
         quantized=[(0.5, 7), (0.25, 7)], quantized_outputs=[(0.5, 7)],
     )  # fmt: skip
-    with pytest.raises(ts.UnsupportedError, match="whose scale or zero point is not that of"):
+    with pytest.raises(ts.ModelError, match="expected the scale and zero point of the result"):
         ts.compile(model)

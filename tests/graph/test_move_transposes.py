@@ -26,8 +26,9 @@ LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Permutations that make the channels last, and first."""
 
 
-def transposes(graph: Graph) -> int:
-    return sum(isinstance(n.op, Transpose) for n in graph.nodes)
+def transposed(graph: Graph) -> int:
+    """The number of elements that the graph's transposes move."""
+    return sum(n.inputs[0].type.size for n in graph.nodes if isinstance(n.op, Transpose))
 
 
 def test_a_residual_block_between_convolutions() -> None:
@@ -128,9 +129,43 @@ def test_random_regions(seed: int) -> None:
     for name, expected in evaluate(graph, [x]).items():
         np.testing.assert_allclose(answers[name], expected, rtol=1e-5, atol=1e-5)
     assert [v.type for v in moved.outputs] == [v.type for v in graph.outputs]
-    assert transposes(moved) <= transposes(graph)
+    assert transposed(moved) <= transposed(graph)
 
 
 def test_most_random_regions_move() -> None:
     graphs = [random_region(np.random.default_rng(seed)) for seed in range(40)]
     assert sum(move_transposes(g) is not g for g in graphs) > 20
+
+
+def random_matrices(rng: np.random.Generator) -> Graph:
+    """A chain of square matrices, whose transposes undo themselves."""
+    b = Builder("net")
+    values = [b.input("x", TensorType(f32, (4, 4)))]
+    for _ in range(int(rng.integers(3, 12))):
+        v, u = (values[int(i)] for i in rng.integers(len(values), size=2))
+        row = b.constant(rng.standard_normal(4).astype(np.float32))
+        made = [
+            lambda v=v: b.add(Transpose((1, 0)), v),
+            lambda v=v: b.add(Transpose((1, 0)), v),
+            lambda v=v, u=u: b.add(Add(), v, u),
+            lambda v=v, u=u: b.add(Mul(), v, u),
+            lambda v=v, row=row: b.add(Add(), v, b.add(Expand((4,)), row)),
+            lambda v=v, u=u: b.add(Add(), v, b.add(Expand((4,)), b.add(ReduceMax((1,)), u))),
+            lambda v=v: b.add(Relu(), v),
+        ]
+        values.append(made[int(rng.integers(len(made)))]())
+    results = values[-int(rng.integers(1, 4)) :]
+    return b.finish(results, [f"y{i}" for i in range(len(results))])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_chains_of_matrices(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = random_matrices(rng)
+    moved = move_transposes(graph)
+    verify(moved)
+    x = rng.standard_normal((4, 4)).astype(np.float32)
+    answers = evaluate(moved, [x])
+    for name, expected in evaluate(graph, [x]).items():
+        np.testing.assert_allclose(answers[name], expected, rtol=1e-5, atol=1e-5)
+    assert transposed(moved) <= transposed(graph)

@@ -120,7 +120,9 @@ class _Regions:
             size = expected_size(v.type.shape)
             if v in self._graph.constant:
                 continue
-            if self._is_transposed(v):
+            if self._is_transposed(v) and self._graph.producer[v].inputs[0] in made:
+                gain -= size  # what that transpose undoes must be made again for this reader
+            elif self._is_transposed(v):
                 readers = self._graph.consumers[v]
                 is_last = inside.issuperset(readers) and v not in self._outputs
                 gain += size if is_last else 0
@@ -169,7 +171,8 @@ class _Regions:
                 constants.append(_transposed(constant, self._inverse))
                 return constants[-1].value
             if self._is_transposed(v):
-                return graph.producer[v].inputs[0]
+                source = graph.producer[v].inputs[0]
+                return restored.get(source, source)
             if not self._is_of_rank(v):
                 ones = [1] * (len(self._perm) - v.type.rank)
                 v = add(Reshape((*ones, *v.type.shape)), v)
@@ -256,12 +259,20 @@ def _pad(op: Any, perm: Perm) -> Op:
     return replace(op, pads=(*_ordered(op.pads[:rank], perm), *_ordered(op.pads[rank:], perm)))
 
 
+def _expand(op: Any, perm: Perm) -> Op | None:
+    """An expansion to a shape that may lack leading axes; None if it adds axes."""
+    missing = len(perm) - len(op.shape)
+    if missing < 0:
+        return None
+    return replace(op, shape=_ordered((*[1] * missing, *op.shape), perm))
+
+
 _RULES: dict[type[Op] | tuple[type[Op], ...], Callable[[Any, Perm], Op | None]] = {
     (Concat, Split, Resample): _on_axis,
     (Slice, Flip): _on_axes,
     Reduction: _reduction,
     (ArgMax, ArgMin): _extreme_index,
     Pad: _pad,
-    Expand: lambda op, perm: replace(op, shape=_ordered(op.shape, perm)),
+    Expand: _expand,
     Tile: lambda op, perm: replace(op, repeats=_ordered(op.repeats, perm)),
 }
