@@ -34,8 +34,17 @@ Perm: TypeAlias = "tuple[int, ...]"
 def move_transposes(graph: Graph) -> Graph:
     """`graph` with fewer transposed elements; the same object if no region is moved."""
     for perm in _perms(graph):
-        graph = _Regions(graph, perm).run()
+        moved = _Regions(graph, perm).run()
+        # The gain of regions that meet at one transpose is counted for each of them.
+        if moved is not graph and _transposed_elements(moved) < _transposed_elements(graph):
+            graph = moved
     return graph
+
+
+def _transposed_elements(graph: Graph) -> int:
+    """The number of elements that the transposes of a graph move, at expected sizes."""
+    transposes = (n for n in graph.nodes if isinstance(n.op, Transpose))
+    return sum(expected_size(n.inputs[0].type.shape) for n in transposes)
 
 
 def _perm(node: Node) -> Perm:
