@@ -11,8 +11,9 @@ import numpy as np
 from tilesmith.frontend.aten.convolutions import spread
 from tilesmith.frontend.aten.gradients import transposed_convolution
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.aten.pools import Numbers, averages
+from tilesmith.frontend.aten.pools import Numbers
 from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.common.pools import averages
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ops import matmul as mm

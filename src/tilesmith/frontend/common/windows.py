@@ -4,12 +4,15 @@ input.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tilesmith.frontend.common.node import NodeContext
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.expr import as_expr
+from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
 from tilesmith.ops import conv as cv
@@ -58,6 +61,56 @@ class Geometry:
         """The pads as numbers; None if one depends on a symbolic extent."""
         pads = tuple(p for p in self.pads if isinstance(p, int))
         return pads if len(pads) == len(self.pads) else None
+
+
+Numbers: TypeAlias = "int | Sequence[int]"
+"""One number for all axes, or one for each."""
+
+
+def geometry(
+    n: NodeContext,
+    x: Value,
+    kernel: Numbers,
+    strides: Numbers = 1,
+    pads: Numbers = 0,
+    dilations: Numbers = 1,
+) -> Geometry:
+    """The windows over the spatial axes of `x` [N, C, spatial...].
+
+    pads: one number for all sides, one for both sides of each axis, or the elements before each
+        axis and then after each.
+
+    Raises ModelError for numbers that no window can have.
+    """
+    rank = x.type.rank - 2
+    if rank < 1:
+        n.bad(f"expected an input [N, C, spatial...], found {x.type}")
+    before = [pads] if isinstance(pads, int) else list(pads)
+    if len(before) == 2 * rank:
+        before, after = before[:rank], before[rank:]
+    else:
+        after = before
+    both = (*numbers(n, "pads", before, rank, -LARGEST), *numbers(n, "pads", after, rank, -LARGEST))
+    return Geometry(
+        x.type.shape[2:],
+        numbers(n, "the kernel", kernel, rank, 1),
+        numbers(n, "strides", strides, rank, 1),
+        numbers(n, "dilations", dilations, rank, 1),
+        both,
+    )
+
+
+def numbers(
+    n: NodeContext, what: str, given: Numbers, count: int, least: int = 0
+) -> tuple[int, ...]:
+    """`given` as `count` numbers, each at least `least`; a single number stands for all.  Messages
+    call them `what`.
+    """
+    each = (given,) if isinstance(given, int) else tuple(given)
+    each = each * count if len(each) == 1 else each
+    if len(each) != count or any(not least <= e <= LARGEST for e in each):
+        n.bad(f"{what}: expected {count} numbers from {least} to {LARGEST}, found {list(each)}")
+    return each
 
 
 def convolve(n: NodeContext, x: Value, w: Value, g: Geometry, groups: int = 1) -> Value:
