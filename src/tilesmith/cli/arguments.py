@@ -195,6 +195,9 @@ def _named_values(option: str, texts: Sequence[str] | None) -> dict[str, list[An
     return values
 
 
+_SINGLE: dict[str, type] = {"signature": str, "require_signature": Path}
+"""The fields of `Request` whose option is given at most once, with its type."""
+
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "shapes": parse_shapes,
     "dynamic": parse_dynamic,
@@ -202,6 +205,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "specialise": parse_specialise,
     "in_place": parse_in_place,
     "optional": tuple,
+    "signature": str,
     "require_signature": Path,
     "values": parse_values,
     "pins": parse_pins,
@@ -304,7 +308,7 @@ def _parameters(options: type, names: Collection[str] = ()) -> list[inspect.Para
         own = [
             _parameter(
                 name,
-                Annotated[Path | None if "Path" in str(f.type) else list[str] | None, _info(f)],
+                Annotated[_SINGLE.get(f.name, list[str]) | None, _info(f)],
             )
             for name, f in _request_fields(names)
         ]

@@ -69,6 +69,7 @@ def _check_fits_compiled(wanted: Request) -> None:
         (wanted.options.precision != "f32", "--precision has", advice),
         (wanted.in_place, "--in-place has", advice),
         (wanted.optional, "--optional has", advice),
+        (wanted.signature, "--signature has", advice),
         (wanted.values, "--value has", advice),
         (wanted.target, "--target has", f"; compile the model with --target {wanted.target}"),
     ]

@@ -11,6 +11,7 @@ from typing import Literal
 
 from tilesmith.codegen import targets
 from tilesmith.frontend.load import load as load_source
+from tilesmith.frontend.load import signatures
 from tilesmith.graph.bind import bind
 from tilesmith.graph.control import graphs_in, nodes_in
 from tilesmith.graph.custom import uses_of
@@ -66,7 +67,11 @@ def compile_model(
         graph, session = _requested(request)
         with recorded(session) as session:
             program = compile_program(graph, session, saved, workers)
-    told = {"narrowed": [n.to_json() for n in session.narrowed], "indices": index_limits(graph)}
+    told = {
+        "narrowed": [n.to_json() for n in session.narrowed],
+        "indices": index_limits(graph),
+        "signatures": signatures(request.model),
+    }
     told = {key: value for key, value in told.items() if value}
     program = replace(program, metadata={**program.metadata, **told})
     if saved is not None and not session.outside:
@@ -128,7 +133,7 @@ def load_graph(request: Request, session: Session | None = None) -> Graph:
         homes = r.in_place or {}
         graph = load_source(
             r.model, r.shapes, r.values, session.outside, r.dynamic, r.expected, fallback, homes,
-            r.weights, r.optional, session.narrowed,
+            r.weights, r.optional, session.narrowed, r.signature,
         )  # fmt: skip
         graph = with_possible_sizes(living_in(graph, homes))
     if graph is not r.model:

@@ -57,6 +57,7 @@ def compile(
     time_limit: float | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
     optional: Sequence[str] = (),
+    signature: str | None = None,
 ) -> Executable:
     """Compile a model to native code.
 
@@ -92,6 +93,8 @@ def compile(
         is missing, refuses the model or fails; a warning is logged (docs/gpu.md).
     optional: initialisers of an ONNX model, by name, that become inputs, the last ones in this
         order.  A call may leave them out: their values are the defaults.
+    signature: of a model that has several functions, the name of the one to compile (default: its
+        main one).  `Executable.signatures` lists them.
     in_place: by name, outputs that live in the memory of an input, such as caches
         (`{"present_key": "past_key"}`).  A call writes them there and returns the input's array.
     memory_limit: upper bound on the bytes of a device's memory.  A model that needs more is refused

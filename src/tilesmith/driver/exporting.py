@@ -44,6 +44,7 @@ def export(
     glibc: str | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
     optional: Sequence[str] = (),
+    signature: str | None = None,
 ) -> Exported:
     """Write a model as a C library, which needs no Python where it runs (docs/libraries.md).
 

@@ -71,6 +71,11 @@ class Request:
         "Initialiser of the model that becomes an input, with its value as the default",
         (),
     )
+    signature: str | None = option(
+        None,
+        "Signature to compile, of a model that has several functions (default: its main one).",
+        metavar="NAME",
+    )
     require_signature: str | PathLike[str] | None = option(
         None,
         "Load a .tsm file only if it was signed with the key that belongs to this one.",

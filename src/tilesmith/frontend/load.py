@@ -16,7 +16,7 @@ from tilesmith.support.errors import UsageError
 from .archive import ARCHIVE
 from .common.errors import errors_name
 from .common.inputs import Given, Shapes, Values
-from .common.inspection import Inspection
+from .common.inspection import Function, Inspection
 from .common.source import Frontend, Source
 from .common.symbols import Narrowing, Symbols
 from .common.weights import NewWeights
@@ -42,6 +42,7 @@ def load(
     weights: Mapping[str, np.ndarray] | None = None,
     optional: Iterable[str] = (),
     narrowed: list[Narrowing] | None = None,
+    signature: str | None = None,
 ) -> Graph:
     """The graph of a source model.  A `Graph` is returned unchanged.
 
@@ -63,21 +64,28 @@ def load(
     optional: initialisers of an ONNX model that become inputs of the graph, the last ones, with
         their contents as the default.
     narrowed: collects the dimensions that nodes restrict.
+    signature: the function to import, of a model that has several (default: its main one).
 
-    Raises UsageError for a source that is not a model; ModelError when the model is damaged or
-    inconsistent; OpenShapesError when it needs `shapes`; UnsupportedError, which lists every node
-    that cannot be imported; its subclass ValuesNeededError when `values` would help.
+    Raises UsageError for a source that is not a model or lacks the signature; ModelError when the
+    model is damaged or inconsistent; OpenShapesError when it needs `shapes`; UnsupportedError,
+    which lists every node that cannot be imported; its subclass ValuesNeededError when `values`
+    would help.
     """
     new = NewWeights(weights or {})
     named = tuple(dict.fromkeys(optional))
     if isinstance(model, Graph):
+        _check_signature(signature, {})
         _check_optional(named, "a Graph")
         return _with_weights(model, new)
     symbols = Symbols(dynamic, expected)
     frontend, source = _recognised(model, opened)
     if frontend is not ONNX:
         _check_optional(named, frontend.kinds[0])
-    said = Given(shapes or {}, values or {}, symbols, fallback, frozenset(in_place), new, named)
+    if signature is not None:
+        _check_signature(signature, frontend.signatures(source) if frontend.signatures else {})
+    said = Given(
+        shapes or {}, values or {}, symbols, fallback, frozenset(in_place), new, named, signature
+    )
     graph = _load(frontend, source, said)
     new.check()
     if narrowed is not None:
@@ -92,6 +100,24 @@ def _check_optional(names: Sequence[str], found: str) -> None:
             f"optional={list(names)} names initialisers of an ONNX model, found {found}: make what "
             "is to be given at run time an input of the model"
         )
+
+
+def _check_signature(name: str | None, among: Mapping[str, Function]) -> None:
+    if name is not None and name not in among:
+        names = ", ".join(map(repr, among)) or "none: the model has a single function"
+        raise UsageError(f"signature: expected one of {names}, found {name!r}")
+
+
+def signatures(model: Any) -> dict[str, Function]:
+    """By name, the functions that a source model has; empty for one without names for them.
+
+    Raises the same error as `load` for a source that is not a model.
+    """
+    if isinstance(model, Graph):
+        return {}
+    frontend, source = _recognised(model)
+    with errors_name(source.name):
+        return frontend.signatures(source) if frontend.signatures else {}
 
 
 def _with_weights(graph: Graph, new: NewWeights) -> Graph:

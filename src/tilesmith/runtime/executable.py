@@ -124,6 +124,25 @@ class Executable:
         if self._states is not None:
             self._states.reset()
 
+    @checked(UsageError)
+    def share_states(self, other: Executable) -> None:
+        """Keep the states that `other` has too in its arrays, as the signatures of one model share
+        variables.  From then on, calls of both happen one after the other.
+
+        Raises UsageError if no state of `other` has the name and the type of one of `states`.
+        """
+        if self._states is None or other._states is None:
+            raise UsageError("share_states: expected two executables with states")
+        self._states.share(other._states)
+
+    @property
+    def signatures(self) -> dict[str, dict[str, dict[str, str]]]:
+        """The functions that the source model has, by the names that `compile` takes.  Each has its
+        "inputs" and its "outputs", by name with their types.  Empty for a model without names.
+        """
+        told = self.program.metadata.get("signatures", {})
+        return dict(told) if isinstance(told, dict) else {}
+
     @property
     def needs_growth(self) -> bool:
         """Whether a run needs memory whose size depends on data (see `Program`)."""

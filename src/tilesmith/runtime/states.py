@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.support.errors import UsageError
+
 from .arrays import check_count
 from .program import Program, TensorSpec
 from .runner import given_outputs
@@ -52,6 +54,26 @@ class States:
                 self.arrays[name][...] = first
             else:
                 self.arrays[name] = first.copy()
+
+    def share(self, other: States) -> None:
+        """Take the arrays of `other` for the states of the same name.  Raises UsageError for states
+        of other types, and if there are none.
+        """
+        common = [name for name in self.arrays if name in other.arrays]
+        for name in common:
+            a, b = self.arrays[name], other.arrays[name]
+            if (a.shape, a.dtype) != (b.shape, b.dtype):
+                raise UsageError(
+                    f"state {name!r}: expected {a.dtype}{list(a.shape)} in both executables, found "
+                    f"{b.dtype}{list(b.shape)}"
+                )
+        if not common:
+            raise UsageError(
+                f"expected states in common, found {', '.join(self.arrays)} and "
+                f"{', '.join(other.arrays)}"
+            )
+        self.arrays |= {name: other.arrays[name] for name in common}
+        self._lock = other._lock
 
     def joined(self, arrays: Sequence[Any], copies: bool = False) -> tuple[Any, ...]:
         """The program's inputs in order: items of `arrays`, and the states (or their copies) in

@@ -216,7 +216,7 @@ def _shown(r: Request) -> str:
     arrays = {k: np.ascontiguousarray(v) for k, v in (r.values or {}).items()}
     said = {
         "shapes": r.shapes, "dynamic": r.dynamic, "expected": r.expected, "sizes": r.sizes,
-        "in_place": r.in_place, "optional": [*r.optional],
+        "in_place": r.in_place, "optional": [*r.optional], "signature": r.signature,
         "values": {k: (str(a.dtype), a.shape, content_key(memoryview(a.tobytes())))
                    for k, a in arrays.items()},
         "pins": r.pins,

@@ -54,6 +54,7 @@ class Given:
     in_place: names of outputs that live in the memory of an input and so have the input's type.
     weights: new contents of weights.
     optional: weights that become inputs with their contents as the default.
+    signature: the function to import, of a model that has several; None for its main one.
     """
 
     shapes: Shapes = field(default_factory=dict)
@@ -63,6 +64,7 @@ class Given:
     in_place: frozenset[str] = frozenset()
     weights: NewWeights = field(default_factory=NewWeights)
     optional: tuple[str, ...] = ()
+    signature: str | None = None
 
 
 def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
+
+Function: TypeAlias = dict[str, dict[str, str]]
+"""A function of a model: its "inputs" and its "outputs", by name with their declared types."""
 
 
 @dataclass(frozen=True, slots=True)

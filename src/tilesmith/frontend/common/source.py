@@ -14,7 +14,7 @@ from tilesmith.support.errors import ModelError
 from tilesmith.support.mapped import map_model
 
 from .inputs import Given
-from .inspection import Inspection
+from .inspection import Function, Inspection
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class Frontend:
         must be called again with fewer symbols.
     nodes: the names and operators of a source's nodes, in order; none if they can't be listed.
     inspect: facts about a file, without importing it; None for a frontend that reads no files.
+    signatures: by name, the functions that a model has; None for a frontend whose models have only
+        one, without a name.
     """
 
     file: str
@@ -79,3 +81,4 @@ class Frontend:
     load: Callable[[Source, Given], Graph]
     nodes: Callable[[Source], list[tuple[str, str]]] = lambda source: []
     inspect: Callable[[Source], Inspection] | None = None
+    signatures: Callable[[Source], dict[str, Function]] | None = None

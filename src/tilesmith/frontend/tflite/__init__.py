@@ -33,7 +33,7 @@ from tilesmith.frontend.tflite import (
     variables,
     weights,
 )
-from tilesmith.frontend.tflite.inspection import inspect
+from tilesmith.frontend.tflite.inspection import inspect, signatures
 from tilesmith.frontend.tflite.model import recognises
 from tilesmith.frontend.tflite.reader import load, nodes
 
@@ -74,6 +74,7 @@ TFLITE = Frontend(
     load,
     nodes,
     inspect,
+    signatures,
 )
 
 __all__ = ["FAMILIES", "TFLITE"]

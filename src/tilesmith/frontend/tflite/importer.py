@@ -15,11 +15,12 @@ from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.slots import FAILED, Complex, Failed, Slot
 from tilesmith.frontend.common.weights import NewWeights
 from tilesmith.frontend.tflite.complex_numbers import on_complex
-from tilesmith.frontend.tflite.model import Model, Operator, Subgraph
+from tilesmith.frontend.tflite.model import Model, Operator, Subgraph, Tensor
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import CUSTOM, FORMS, OPERATORS
 from tilesmith.frontend.tflite.states import States
 from tilesmith.frontend.tflite.tensors import contents
+from tilesmith.frontend.tflite.variables import written
 from tilesmith.graph.nodes import Data, Value
 from tilesmith.ir.types import TensorType
 from tilesmith.support.errors import ModelError, UnsupportedError
@@ -55,6 +56,8 @@ class TfliteImporter(Importer):
         super().__init__(builder)
         self.model = model
         self.states = States(builder)
+        if len(model.signatures) > 1:
+            self.states.shared = written(model)
         self._new_weights = new_weights or NewWeights()
 
     def frame(self, number: int, depth: int = 0, prefix: str = "") -> Frame:
@@ -107,7 +110,8 @@ class TfliteImporter(Importer):
         tensor = frame.graph.tensors[number]
         if tensor.is_variable:
             zeros = np.zeros(tensor.shape, tensor.dtype.numpy)
-            return self.states.read(self.builder, (frame.number, number), tensor.name, zeros)
+            name = _state_name(frame, tensor)
+            return self.states.read(self.builder, (frame.number, number), name, zeros)
         if number not in frame.values:
             frame.values[number] = self._stored(frame, number)
         return frame.values[number]
@@ -135,7 +139,8 @@ class TfliteImporter(Importer):
         tensor = frame.graph.tensors[number]
         if not tensor.is_variable:
             raise ModelError(f"tensor {tensor.name!r}: expected a variable, found another tensor")
-        self.states.write(self.builder, (frame.number, number), tensor.name, value)
+        name = _state_name(frame, tensor)
+        self.states.write(self.builder, (frame.number, number), name, value)
 
     def _node(self, number: int, operator: Operator, frame: Frame) -> None:
         self.builder.count()
@@ -188,3 +193,8 @@ class TfliteImporter(Importer):
                     f"{value.type}"
                 )
         return results
+
+
+def _state_name(frame: Frame, tensor: Tensor) -> str:
+    """The name of a variable tensor among the states of all functions."""
+    return f"{frame.graph.name}/{tensor.name}" if frame.number else tensor.name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tilesmith.frontend.common.inspection import Inspection
+from tilesmith.frontend.common.inspection import Function, Inspection
 from tilesmith.frontend.common.source import Source
-from tilesmith.frontend.tflite.model import OPEN, Model, Tensor, read
+from tilesmith.frontend.tflite.model import OPEN, Model, Signature, Tensor, read
 from tilesmith.frontend.tflite.reader import main_signature
 from tilesmith.frontend.tflite.registry import CUSTOM, OPERATORS
 
@@ -18,7 +18,7 @@ def inspect(source: Source) -> Inspection:
     """Facts about a TFLite file.  Raises ModelError if it is damaged."""
     model = read(source)
     signature = main_signature(model)
-    tensors = model.subgraph(signature.subgraph).tensors
+    main = _function(model, signature)
     operators: Counter[str] = Counter()
     unsupported: set[str] = set()
     for graph in model.subgraphs:
@@ -30,13 +30,27 @@ def inspect(source: Source) -> Inspection:
     return Inspection(
         f"TFLite, schema version {model.root.version}",
         model.root.description or "",
-        {name: _type(tensors[t]) for name, t in signature.inputs.items()},
-        {name: _type(tensors[t]) for name, t in signature.outputs.items()},
+        main["inputs"],
+        main["outputs"],
         operators,
         frozenset(unsupported),
         sum(_stored_bytes(model, t) for g in model.subgraphs for t in g.tensors),
         _metadata(model),
     )
+
+
+def signatures(source: Source) -> dict[str, Function]:
+    """The signatures of a TFLite model.  Raises ModelError if it is damaged."""
+    model = read(source)
+    return {s.name: _function(model, s) for s in model.signatures}
+
+
+def _function(model: Model, signature: Signature) -> Function:
+    tensors = model.subgraph(signature.subgraph).tensors
+    return {
+        "inputs": {name: _type(tensors[t]) for name, t in signature.inputs.items()},
+        "outputs": {name: _type(tensors[t]) for name, t in signature.outputs.items()},
+    }
 
 
 def _stored_bytes(model: Model, tensor: Tensor) -> int:
@@ -47,8 +61,9 @@ def _stored_bytes(model: Model, tensor: Tensor) -> int:
 def _metadata(model: Model) -> dict[str, object]:
     """The file's signatures and metadata: entries that are text, and the sizes of other entries."""
     entries: dict[str, object] = {}
-    if model.signatures:
-        entries["signatures"] = [s.name for s in model.signatures]
+    for s in model.signatures:
+        pairs = [", ".join(map(": ".join, named.items())) for named in _function(model, s).values()]
+        entries[f"signature {s.name}"] = " -> ".join(pairs)
     for name, content in model.metadata.items():
         is_text = name == _VERSION
         text = content.decode(errors="replace").rstrip("\0")

@@ -19,7 +19,7 @@ _MAIN = 0
 
 
 def load(source: Source, given: Given) -> Graph:
-    """The graph of a TFLite model's first signature; without signatures, of its main subgraph."""
+    """The graph of a signature of a TFLite model: the wanted one, or that of the main subgraph."""
     with errors_name(source.name):
         model = read(source)
         return _graph(model, given)
@@ -36,9 +36,12 @@ def nodes(source: Source) -> list[tuple[str, str]]:
 
 def _graph(model: Model, given: Given) -> Graph:
     signature = main_signature(model)
+    for s in model.signatures:
+        if s.name == given.signature:
+            signature = s
     builder = FoldingBuilder(signature.name or "main")
     importer = TfliteImporter(builder, model, given.weights)
-    importer.states.taken |= set(signature.inputs)
+    importer.states.taken |= {i for s in (signature, *model.signatures) for i in s.inputs}
     frame = importer.frame(signature.subgraph)
     tensors = frame.graph.tensors
     declared = [_declared(name, tensors[t], given) for name, t in signature.inputs.items()]

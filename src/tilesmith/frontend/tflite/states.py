@@ -41,6 +41,8 @@ class States:
         self._first: dict[Hashable, np.ndarray] = {}
         self.taken: set[str] = set()
         """Names of the graph's inputs."""
+        self.shared: frozenset[str] = frozenset()
+        """The variables that other functions of the model write, too."""
         self.is_beginning = False
         """Whether the operators being imported run only once, before the first run."""
 
@@ -88,11 +90,12 @@ class States:
         self._variables[key].now = value
 
     def finished(self, graph: Graph) -> Graph:
-        """`graph` with its variables as last inputs and outputs.  Variables that no operator writes
+        """`graph` with its variables as last inputs and outputs.  Variables that no function writes
         become constants.
         """
-        written = [v for v in self._variables.values() if v.now is not v.before]
-        fixed = [v for v in self._variables.values() if v.now is v.before]
+        written, fixed = [], []
+        for key, v in self._variables.items():
+            (written if v.now is not v.before or key in self.shared else fixed).append(v)
         inputs = tuple(v for v in graph.inputs if all(v is not f.before for f in fixed))
         count = len(graph.outputs)
         pairs = [(count + o, inputs.index(v.before)) for o, v in enumerate(written)]

@@ -5,8 +5,39 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.frontend.common.slots import Resource, Result, Slot
+from tilesmith.frontend.tflite.flatbuffer import Table
+from tilesmith.frontend.tflite.model import Model
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import stored_op
+
+_ANY = ""
+"""The name that stands for a variable whose handle comes from another subgraph."""
+
+
+def handle_name(options: Table | None) -> str:
+    """The name of the variable to which a `VAR_HANDLE` with these options refers."""
+    return (options and (options.shared_name or options.container)) or "variable"
+
+
+def written(model: Model) -> frozenset[str]:
+    """The variables that the model's functions write, except before the first run."""
+    names: set[str] = set()
+    every: set[str] = set()
+    begins = {
+        o.options.init_subgraph_index
+        for graph in model.subgraphs
+        for o in graph.operators
+        if o.kind == "CALL_ONCE" and o.options is not None
+    }
+    for number, graph in enumerate(model.subgraphs):
+        handles: dict[int, str] = {}
+        for o in graph.operators if number not in begins else ():
+            if o.kind == "VAR_HANDLE":
+                every.add(handle_name(o.options))
+                handles |= dict.fromkeys(o.outputs, handle_name(o.options))
+            elif o.kind == "ASSIGN_VARIABLE" and o.inputs:
+                names.add(handles.get(o.inputs[0], _ANY))
+    return frozenset(every if _ANY in names else names)
 
 
 def _resource(n: TfliteNode) -> Resource:
@@ -16,7 +47,7 @@ def _resource(n: TfliteNode) -> Resource:
 
 @stored_op("VAR_HANDLE")
 def var_handle(n: TfliteNode) -> Slot:
-    return Resource(n.option("shared_name") or n.option("container") or "variable")
+    return Resource(handle_name(n.operator.options))
 
 
 @stored_op("READ_VARIABLE")
