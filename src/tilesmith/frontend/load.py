@@ -11,7 +11,7 @@ import numpy as np
 from tilesmith.graph.nodes import Constant, Graph
 from tilesmith.ir.sizes import ExpectedSizes, Ranges
 from tilesmith.ops.rules import UnequalDims
-from tilesmith.support.errors import UsageError
+from tilesmith.support.errors import ModelError, UsageError
 
 from .archive import ARCHIVE
 from .common.errors import errors_name
@@ -156,10 +156,13 @@ def inspect(model: Any) -> Inspection:
 
 def _recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, Source]:
     """The frontend that reads a source model, and the opened source."""
-    source = Source.of(model, " or ".join(f.file for f in reversed(FRONTENDS) if f.file), opened)
+    files = " or ".join(f.file for f in reversed(FRONTENDS) if f.file)
+    source = Source.of(model, files, opened)
     for frontend in FRONTENDS:
         if frontend.recognises(source):
             return frontend, source
+    if source.is_folder:
+        raise ModelError(f"expected {files} at {source.name!r}, found a folder")
     kinds = ", ".join(kind for f in reversed(FRONTENDS) for kind in f.kinds)
     raise UsageError(f"expected {kinds} or a Graph, got {type(model).__name__}")
 

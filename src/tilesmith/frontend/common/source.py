@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,14 @@ class Source:
     """A model as the user gave it.
 
     model: the path, bytes or object.
-    content: the bytes, or the mapped file at the path; None for an object.
+    content: the bytes, or the mapped file at the path; None for an object and for a folder.
     name: the model's name in messages; empty for an object (a frontend may find a name for it).
-    folder: folder of the files to which the model may refer; None when the model is not a file.
+    folder: folder of the files to which the model may refer, or the folder that the model is; None
+        when the model is neither a file nor a folder.
     opened: collects the names of the opened files in `folder`.
     home: the folder that contains the model's own file.  It differs from `folder` if the path is a
         link.
+    second: the second file of a model in two files, if the caller gave both.
     """
 
     model: Any
@@ -36,6 +38,7 @@ class Source:
     folder: Path | None = None
     opened: set[str] = field(default_factory=set)
     home: Path | None = None
+    second: Path | None = None
 
     @staticmethod
     def of(model: Any, files: str, opened: set[str] | None = None) -> Source:
@@ -53,10 +56,50 @@ class Source:
                 path = Path(model)
             except TypeError:  # its __fspath__ gives no text
                 raise ModelError(f"expected a model's path, found {shown(model)}") from None
+            if path.is_dir():
+                return Source(path, None, str(path), path, opened)
             content = map_model(path, files)
             home = Path(os.path.realpath(path)).parent
             return Source(model, content, str(path), path.parent, opened, home)
+        if isinstance(model, (tuple, list)) and len(model) == 2 and all(map(_is_path, model)):
+            return replace(Source.of(model[0], files, opened), second=Path(model[1]))
         return Source(model, opened=opened)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the model is a folder."""
+        return self.content is None and self.folder is not None
+
+    def companion(self, *endings: str) -> memoryview | None:
+        """The mapped second file of a model in two files: the one that the caller gave, or the
+        first file beside the model with its name and one of the endings.  None if there is none.
+        """
+        second = self.second
+        if second is None and self.folder is not None and not self.is_folder:
+            stem = self.folder / Path(self.name).stem
+            beside = (stem.with_name(stem.name + e) for e in endings)
+            second = next((p for p in beside if p.is_file()), None)
+        if second is None:
+            return None
+        self.opened.add(second.name)
+        return map_model(second, "the model's second file")
+
+    def file(self, name: str) -> memoryview | None:
+        """The mapped file `name`, such as "data/weights.bin", in the model's folder; None if it is
+        not there.  Raises ModelError for a name that leads out of the folder.
+        """
+        assert self.folder is not None
+        path, root = self.folder / name, os.path.realpath(self.folder)
+        if os.path.commonpath((os.path.realpath(path), root)) != root:
+            raise ModelError(f"expected a file in the model's folder, found the name {name!r}")
+        if not path.is_file():
+            return None
+        self.opened.add(name)
+        return map_model(path, "a file of the model")
+
+
+def _is_path(part: Any) -> bool:
+    return isinstance(part, (str, os.PathLike))
 
 
 @dataclass(frozen=True, slots=True)

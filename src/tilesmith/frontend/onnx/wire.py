@@ -9,9 +9,11 @@ encoding is left to the decoder: `split` then leaves nothing out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from tilesmith.frontend.common.protobuf import BYTES, WireField, wire_fields
+from tilesmith.support.errors import ModelError
 
 Buffer: TypeAlias = "bytes | memoryview"
 
@@ -20,7 +22,6 @@ LARGE = 4096
 
 # Field numbers of onnx.proto.
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +36,8 @@ class Split:
     weights: dict[int, tuple[int, int]]
 
 
-class _UnusualError(Exception):
+class _UnusualError(ModelError):
     """Bytes that no exporter writes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """One field: its bytes are `start` to `end`, its contents begin at `body`."""
-
-    number: int
-    kind: int
-    start: int
-    body: int
-    end: int
 
 
 def split(content: Buffer) -> Split:
@@ -56,18 +46,18 @@ def split(content: Buffer) -> Split:
     try:
         view = memoryview(content)
         parts = _without_weights(view, weights)
-    except _UnusualError:
+    except ModelError:
         return Split(content, {})
     return Split(b"".join(parts), weights) if weights else Split(content, {})
 
 
 def _without_weights(view: memoryview, weights: dict[int, tuple[int, int]]) -> list[Buffer]:
     """The pieces of the model without large weights, which are added to `weights`."""
-    model = list(_fields(view, 0, len(view)))
+    model = list(wire_fields(view, 0, len(view)))
     (graph,) = _only([f for f in model if f.number == _MODEL_GRAPH], 1)
     inner: list[Buffer] = []
     position = 0
-    for f in _fields(view, graph.body, graph.end):
+    for f in wire_fields(view, graph.body, graph.end):
         if f.number != _GRAPH_INITIALIZER:
             inner.append(view[f.start : f.end])
             continue
@@ -83,14 +73,14 @@ def _without_weights(view: memoryview, weights: dict[int, tuple[int, int]]) -> l
 
 
 def _tensor(
-    view: memoryview, field: _Field, position: int, weights: dict[int, tuple[int, int]]
+    view: memoryview, field: WireField, position: int, weights: dict[int, tuple[int, int]]
 ) -> list[Buffer]:
     """The pieces of an initializer, without its `raw_data` if that is large."""
-    if field.kind != _BYTES:
+    if field.kind != BYTES:
         raise _UnusualError
     if field.end - field.body < LARGE:
         return [view[field.start : field.end]]
-    parts = list(_fields(view, field.body, field.end))
+    parts = list(wire_fields(view, field.body, field.end))
     raw = [f for f in parts if f.number == _TENSOR_RAW_DATA]
     if not raw or raw[0].end - raw[0].body < LARGE:
         return [view[field.start : field.end]]
@@ -100,50 +90,15 @@ def _tensor(
     return [_head(_GRAPH_INITIALIZER, sum(map(len, rest))), *rest]
 
 
-def _only(fields: list[_Field], count: int) -> list[_Field]:
-    if len(fields) != count or any(f.kind != _BYTES for f in fields):
+def _only(fields: list[WireField], count: int) -> list[WireField]:
+    if len(fields) != count or any(f.kind != BYTES for f in fields):
         raise _UnusualError
     return fields
 
 
-def _fields(view: memoryview, position: int, end: int) -> Iterator[_Field]:
-    """The fields between two offsets."""
-    while position < end:
-        start = position
-        tag, position = _varint(view, position, end)
-        number, kind = tag >> 3, tag & 7
-        body = position
-        if kind == _VARINT:
-            _, position = _varint(view, position, end)
-        elif kind == _FIXED64:
-            position += 8
-        elif kind == _FIXED32:
-            position += 4
-        elif kind == _BYTES:
-            size, body = _varint(view, position, end)
-            position = body + size
-        else:
-            raise _UnusualError
-        if position > end or not number:
-            raise _UnusualError
-        yield _Field(number, kind, start, body, position)
-
-
-def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < end and shift < 64:
-        byte = view[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise _UnusualError
-
-
 def _head(number: int, size: int) -> bytes:
     """Tag and length of a field of bytes."""
-    encoded = bytearray([number << 3 | _BYTES])  # one byte: field numbers below 16
+    encoded = bytearray([number << 3 | BYTES])  # one byte: field numbers below 16
     while size >= 0x80:
         encoded.append(size & 0x7F | 0x80)
         size >>= 7

@@ -1,0 +1,310 @@
+"""Networks that are lists of named layers, as many formats store them.
+
+A reader of such a format parses its files to a `Network`; its page of operators is a table of
+functions that get a `LayerNode`.  The walk, the messages and `inspect` are the same for all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tilesmith.frontend.common.errors import errors_name
+from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.importer import Importer
+from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
+from tilesmith.frontend.common.inspection import Inspection
+from tilesmith.frontend.common.node import NodeContext
+from tilesmith.frontend.common.problems import Site
+from tilesmith.frontend.common.registry import Registry
+from tilesmith.frontend.common.slots import FAILED, Failed, Result, Slot, kind_of
+from tilesmith.graph.builder import array_type
+from tilesmith.graph.nodes import Data, Graph, Value
+from tilesmith.graph.passes.dce import dce
+from tilesmith.support.errors import ModelError, UnsupportedError
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One operator of a network.
+
+    kind: the operator's name in the format.
+    name: the layer's name, for messages and labels.
+    inputs: names of values; empty for one that is left out.
+    outputs: names that the layer defines.  A later layer may define a name again.
+    attributes: numbers, lists, texts or messages, by name.
+    weights: names of the layer's own stored tensors.
+    """
+
+    kind: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    weights: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A model in a file.
+
+    format: the format with its version.
+    inputs: the declared inputs.
+    outputs: the name of each output -> the name of its value.
+    layers: the layers, each behind those that define its inputs.
+    weights: stored tensors by name: arrays, or functions that read them.
+    producer: the program that wrote the file, if it says so.
+    metadata: further entries of the file.
+    """
+
+    format: str
+    inputs: tuple[Declared, ...]
+    outputs: Mapping[str, str]
+    layers: Sequence[Layer]
+    weights: Mapping[str, np.ndarray | Callable[[], np.ndarray]] = field(default_factory=dict)
+    producer: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class LayerNode(NodeContext):
+    """One layer during import.
+
+    layer: the layer as the file states it.
+    slots: its inputs; None for one that is left out.
+    stored: gives a stored tensor by its name.
+    """
+
+    layer: Layer
+    slots: tuple[Slot, ...]
+    stored: Callable[[str], Value]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """All inputs of a layer that takes any number of them; none may be left out."""
+        return tuple(self.input(i) for i in range(len(self.slots)))
+
+    def input(self, index: int = 0) -> Value:
+        """Required input number `index`."""
+        value = self.optional(index)
+        if value is None:
+            raise ModelError(f"expected input number {index + 1}, which is required; found none")
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """Input number `index`; None if it is left out."""
+        slot = self.slots[index] if index < len(self.slots) else None
+        if slot is None or isinstance(slot, Value):
+            return slot
+        raise ModelError(f"expected a tensor as input number {index + 1}, found {kind_of(slot)}")
+
+    def weight(self, index: int, shape: Sequence[int] | None = None) -> Value:
+        """Stored tensor number `index` of the layer, reshaped to `shape` if one is given."""
+        if index >= len(self.layer.weights):
+            raise ModelError(
+                f"expected at least {index + 1} stored tensors, found {len(self.layer.weights)}"
+            )
+        value = self.stored(self.layer.weights[index])
+        return value if shape is None else self.reshape(value, shape)
+
+    # Attributes.  Formats that are text hold numbers and lists as text.
+
+    def has(self, name: str) -> bool:
+        return self.layer.attributes.get(name) is not None
+
+    def _attribute(self, name: str, default: Any) -> Any:
+        value = self.layer.attributes.get(name)
+        if value is None and default is None:
+            raise ModelError(f"expected attribute {name!r}, which is required; found none")
+        return default if value is None else value
+
+    def _wrong(self, name: str, expected: str, value: Any) -> ModelError:
+        return ModelError(f"attribute {name!r}: expected {expected}, found {value!r}")
+
+    def attr_int(self, name: str, default: int | None = None, low: int | None = None) -> int:
+        """An integer.  `low` is its smallest legal value."""
+        value = self._attribute(name, default)
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            raise self._wrong(name, "an integer", value) from None
+        if isinstance(value, float) and value != number:
+            raise self._wrong(name, "an integer", value)
+        if low is not None and number < low:
+            raise self._wrong(name, f"at least {low}", number)
+        return number
+
+    def attr_float(self, name: str, default: float | None = None) -> float:
+        value = self._attribute(name, default)
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise self._wrong(name, "a number", value) from None
+
+    def attr_flag(self, name: str, default: bool | None = None) -> bool:
+        value = self._attribute(name, default)
+        if str(value).lower() in (*_TRUE, *_FALSE):
+            return str(value).lower() in _TRUE
+        raise self._wrong(name, "true or false", value)
+
+    def attr_ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        """A list of integers; one number is a list, too."""
+        numbers = self.attr_floats(name, default)
+        if any(v != int(v) for v in numbers):
+            raise self._wrong(name, "integers", numbers)
+        return tuple(int(v) for v in numbers)
+
+    def attr_floats(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
+        """A list of numbers; one number is a list, too."""
+        value = self._attribute(name, default)
+        if isinstance(value, str):
+            if re.search(r"[^\s\d.,()\[\]eE+-]", value):
+                raise self._wrong(name, "a list of numbers", value)
+            return tuple(map(float, _NUMBER.findall(value)))
+        try:
+            return tuple(np.asarray(value).reshape(-1).tolist())
+        except (TypeError, ValueError):
+            raise self._wrong(name, "a list of numbers", value) from None
+
+    def attr_string(self, name: str, default: str | None = None, among: Sequence[str] = ()) -> str:
+        """A text; `among`, if given, are its legal values."""
+        value = str(self._attribute(name, default))
+        if among and value not in among:
+            raise self._wrong(name, f"one of {', '.join(among)}", value)
+        return value
+
+
+LayerFunction: TypeAlias = Callable[[LayerNode], Result]
+Layers: TypeAlias = Registry[LayerFunction]
+"""A format's table of layers."""
+
+
+class NetworkImporter(Importer):
+    """Imports one network."""
+
+    def __init__(
+        self, builder: FoldingBuilder, network: Network, table: Layers, given: Given
+    ) -> None:
+        super().__init__(builder)
+        self._network, self._table, self._given = network, table, given
+        self._stored: dict[str, Value] = {}
+        self.values: dict[str, Slot] = {}
+
+    def declare(self) -> None:
+        """Make the inputs."""
+        inputs = self._network.inputs
+        values = fixed(inputs, self._given.values)
+        types = input_types(inputs, self._given, values)
+        for i in inputs:
+            known = i.name in values
+            self.values[i.name] = (
+                self.builder.constant(values[i.name])
+                if known
+                else self.builder.input(i.name, types[i.name])
+            )
+
+    def stored(self, name: str) -> Value:
+        """The constant of a stored tensor.  Raises ModelError if the file does not have it."""
+        if name not in self._stored:
+            weight = self._network.weights.get(name)
+            if weight is None:
+                raise ModelError(f"stored tensor {name!r} is used, but the file does not have it")
+            array = np.asarray(weight() if callable(weight) else weight)
+            type_ = array_type(array)
+            data = self._given.weights.data(name, type_, Data.of(array))
+            self._stored[name] = self.builder.lazy_constant(type_, data, name)
+        return self._stored[name]
+
+    def slot(self, name: str) -> Slot:
+        """The value with a name: of an input, a layer or a stored tensor."""
+        if not name:
+            return None
+        if name not in self.values and name in self._network.weights:
+            return self.stored(name)
+        if name not in self.values:
+            raise ModelError(f"{name!r} is used, which nothing before defines")
+        return self.values[name]
+
+    def layer(self, layer: Layer) -> None:
+        """Add a layer's nodes."""
+        self.builder.count()
+        site = Site(layer.kind, "", layer.name)
+        label = layer.outputs[0] if layer.outputs else layer.name
+        results = self.attempt(site, lambda: self._results(layer, label))
+        for i, name in enumerate(layer.outputs):
+            self.values[name] = FAILED if results is None else results[i]
+
+    def _results(self, layer: Layer, label: str) -> Sequence[Slot] | None:
+        function = self._table.find("", layer.kind)
+        if function is None:
+            raise UnsupportedError("the operator is not supported")
+        slots = tuple(map(self.slot, layer.inputs))
+        if any(isinstance(s, Failed) for s in slots):
+            return None
+        node = LayerNode(self.builder, layer.name, label, layer, slots, self.stored)
+        with self.builder.at(layer.name, label):
+            made = function(node)
+        results = made if isinstance(made, tuple) else (made,)
+        if len(results) < len(layer.outputs):
+            raise UnsupportedError(f"its output number {len(results) + 1} is not supported")
+        return results
+
+    def finish(self) -> Graph:
+        """The graph.  Raises UnsupportedError with all layers that could not be imported."""
+        self.check()
+        outputs: list[Value] = []
+        for name, value_name in self._network.outputs.items():
+            value = self.slot(value_name)
+            if not isinstance(value, Value):
+                raise ModelError(f"output {name!r}: expected a tensor, found {kind_of(value)}")
+            outputs.append(value)
+        if not outputs:
+            raise ModelError("expected at least one output, found none")
+        return dce(self.builder.finish(outputs, list(self._network.outputs)))
+
+
+def load_network(network: Network, table: Layers, given: Given, name: str = "") -> Graph:
+    """The graph of a network.  `name` is the file's name, for messages."""
+    with errors_name(name):
+        importer = NetworkImporter(FoldingBuilder("main"), network, table, given)
+        importer.declare()
+        for layer in network.layers:
+            importer.layer(layer)
+        return importer.finish()
+
+
+def network_nodes(network: Network) -> list[tuple[str, str]]:
+    """The names and operators of the layers."""
+    return [(layer.name, layer.kind) for layer in network.layers]
+
+
+def inspect_network(network: Network, table: Layers) -> Inspection:
+    """Facts about a network."""
+    operators = Counter(layer.kind for layer in network.layers)
+    size = 0
+    for weight in network.weights.values():
+        size += np.asarray(weight() if callable(weight) else weight).nbytes
+    return Inspection(
+        network.format,
+        network.producer,
+        {i.name: _type(i) for i in network.inputs},
+        {name: "" if value == name else value for name, value in network.outputs.items()},
+        operators,
+        frozenset(k for k in operators if table.find("", k) is None),
+        size,
+        network.metadata,
+    )
+
+
+def _type(declared: Declared) -> str:
+    if declared.dims is None:
+        return f"{declared.dtype} of unknown rank"
+    return f"{declared.dtype}[{','.join(str(d) if d != '' else '?' for d in declared.dims)}]"
