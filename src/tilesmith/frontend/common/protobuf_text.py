@@ -157,27 +157,27 @@ class _Reader:
     def _next(self) -> None:
         while True:
             self._start = self._at
-            found = _TOKEN.match(self._text, self._at)
-            if found is None:
+            match = _TOKEN.match(self._text, self._at)
+            if match is None:
                 self._kind = self._token = ""
                 if self._at < len(self._text):
                     self._token = self._text[self._at]
                     self._bad("a name, a number, a string or a mark")
                 return
-            self._at = found.end()
-            if found.lastgroup != "space":
-                self._kind, self._token = found.lastgroup or "", found[0]
+            self._at = match.end()
+            if match.lastgroup != "space":
+                self._kind, self._token = match.lastgroup or "", match[0]
                 return
 
     def _bad(self, expected: str) -> NoReturn:
         line = self._text.count("\n", 0, self._start) + 1
         column = self._start - self._text.rfind("\n", 0, self._start)
-        found = repr(self._token) if self._token else "the end of the text"
-        raise ModelError(f"line {line}, column {column}: expected {expected}, found {found}")
+        shown = repr(self._token) if self._token else "the end of the text"
+        raise ModelError(f"line {line}, column {column}: expected {expected}, found {shown}")
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    code = found[1]
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    code = match[1]
     if code[:1] in b"01234567":
         return bytes([int(code, 8) & 0xFF])
     if code[:1] in b"xX" and len(code) > 1:
