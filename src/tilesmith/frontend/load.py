@@ -24,7 +24,12 @@ from .onnx import ONNX
 from .tflite import TFLITE
 from .torch import TORCH
 
-FRONTENDS: tuple[Frontend, ...] = (TORCH, ARCHIVE, TFLITE, ONNX)
+FRONTENDS: tuple[Frontend, ...] = (
+    TORCH,
+    ARCHIVE,
+    TFLITE,
+    ONNX,
+)
 """The frontends, in the order in which they may accept a source.  ONNX is last: its files have no
 signature, so it takes every file that no other frontend recognises.
 """
