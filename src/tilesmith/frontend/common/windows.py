@@ -5,7 +5,7 @@ input.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tilesmith.frontend.common.node import NodeContext
@@ -131,3 +131,45 @@ def add_bias(n: NodeContext, y: Value, bias: Value | None) -> Value:
     if not rules.equal_shapes("conv", bias.type.shape, (channels,)):
         n.bad(f"the bias: expected one number per channel, [{channels}], found {bias.type}")
     return y + n.reshape(bias, (channels, *[1] * (y.type.rank - 2)))
+
+
+def channels_second(x: Value) -> Value:
+    """Transpose [N, spatial..., C] to [N, C, spatial...]."""
+    rank = x.type.rank
+    return x.transpose(0, rank - 1, *range(1, rank - 1))
+
+
+def channels_last(y: Value) -> Value:
+    """Transpose [N, C, spatial...] to [N, spatial..., C]."""
+    return y.transpose(0, *range(2, y.type.rank), 1)
+
+
+def spread(n: NodeContext, x: Value, w: Value, g: Geometry) -> Value:
+    """The transposed convolution of x [N, C, spatial...] with w [C, O, spatial...].  The pads are
+    cut off the result.
+    """
+    pads = g.numbers()
+    if pads is not None:
+        return n.add(cv.ConvTranspose(g.strides, pads, g.dilations), x, w)
+    y = n.add(cv.ConvTranspose(g.strides, (), g.dilations), x, w)
+    cut, half = [extents.difference(0, p) for p in g.pads], len(g.kernel)
+    return n.add(slicing.Pad((0, 0, *cut[:half], 0, 0, *cut[half:])), y)
+
+
+def spread_to(n: NodeContext, x: Value, w: Value, g: Geometry, is_same: bool) -> Value:
+    """The transposed convolution of x [N, C, spatial...] whose result has the extents of `g`.
+
+    is_same: whether the convolution that it transposes has SAME padding, else none.
+    """
+    before: list[Dim] = []
+    after: list[Dim] = []
+    for wanted, e, s, r in zip(g.extents, x.type.shape[2:], g.strides, g.reach, strict=True):
+        full = extents.total((extents.product((e, s)), r - s))
+        room = extents.total((wanted, s - 1 if is_same else s - r))
+        windows = as_dim(as_expr(room) // s)
+        total = extents.larger(
+            extents.difference(extents.total((extents.product((windows, s)), r - s)), wanted), 0
+        )
+        before.append(as_dim(as_expr(total) // 2))
+        after.append(extents.difference(extents.difference(full, wanted), before[-1]))
+    return spread(n, x, w, replace(g, pads=(*before, *after)))

@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 
 from tilesmith.frontend.common.lists import listed
+from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import stored_op
-from tilesmith.frontend.tflite.slices import stored_zero
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.types import Dim
 from tilesmith.ops import slicing
 
 
-def _divided(n: TfliteNode, extent: Dim, by: int) -> Dim:
+def _divided(n: OptionNode, extent: Dim, by: int) -> Dim:
     what = "an extent"
-    return n.builder.divided(n.operator.kind.lower(), extent, by, what, n.loc)
+    return n.builder.divided(n.kind, extent, by, what, n.loc)
 
 
-def _image_and_block(n: TfliteNode) -> tuple[Value, int]:
+def _image_and_block(n: OptionNode) -> tuple[Value, int]:
     x, block = n.input(0), n.option("block_size")
     if x.type.rank != 4 or block < 1:
         n.bad(f"expected an input of rank 4 and a block of 1 or more, found {x.type}, {block}")
@@ -28,7 +27,7 @@ def _image_and_block(n: TfliteNode) -> tuple[Value, int]:
 
 
 @stored_op("SPACE_TO_DEPTH")
-def space_to_depth(n: TfliteNode) -> Result:
+def space_to_depth(n: OptionNode) -> Result:
     x, k = _image_and_block(n)
     batch, height, width, channels = x.type.shape
     h, w = (_divided(n, d, k) for d in (height, width))
@@ -37,7 +36,7 @@ def space_to_depth(n: TfliteNode) -> Result:
 
 
 @stored_op("DEPTH_TO_SPACE")
-def depth_to_space(n: TfliteNode) -> Result:
+def depth_to_space(n: OptionNode) -> Result:
     x, k = _image_and_block(n)
     batch, h, w, channels = x.type.shape
     inner = _divided(n, channels, k * k)
@@ -45,7 +44,7 @@ def depth_to_space(n: TfliteNode) -> Result:
     return y.reshape(batch, extents.product((h, k)), extents.product((w, k)), inner)
 
 
-def _blocks(n: TfliteNode) -> tuple[Value, tuple[int, ...], tuple[Dim, ...], tuple[Dim, ...]]:
+def _blocks(n: OptionNode) -> tuple[Value, tuple[int, ...], tuple[Dim, ...], tuple[Dim, ...]]:
     """The input, the block sizes of its spatial axes, and the borders before and after them."""
     x, blocks = n.input(0), n.int_list(n.input(1), "block_shape")
     m = len(blocks)
@@ -59,10 +58,10 @@ def _blocks(n: TfliteNode) -> tuple[Value, tuple[int, ...], tuple[Dim, ...], tup
 
 
 @stored_op("SPACE_TO_BATCH_ND")
-def space_to_batch(n: TfliteNode) -> Result:
+def space_to_batch(n: OptionNode) -> Result:
     x, blocks, before, after = _blocks(n)
     m, rest = len(blocks), [0] * (x.type.rank - len(blocks) - 1)
-    x = n.add(slicing.Pad((0, *before, *rest, 0, *after, *rest), "constant", stored_zero(n)), x)
+    x = n.add(slicing.Pad((0, *before, *rest, 0, *after, *rest), "constant", n.stored_zero), x)
     batch, *dims = x.type.shape
     places = [_divided(n, d, b) for d, b in zip(dims, blocks, strict=False)]
     pairs = [d for pair in zip(places, blocks, strict=True) for d in pair]
@@ -73,7 +72,7 @@ def space_to_batch(n: TfliteNode) -> Result:
 
 
 @stored_op("BATCH_TO_SPACE_ND")
-def batch_to_space(n: TfliteNode) -> Result:
+def batch_to_space(n: OptionNode) -> Result:
     x, blocks, before, after = _blocks(n)
     m = len(blocks)
     batch, *dims = x.type.shape

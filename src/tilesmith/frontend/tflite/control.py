@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tilesmith.frontend.common.body import Body
-from tilesmith.frontend.common.branches import (
-    branched,
-    one,
-    only_tensors,
-    results_of,
-    several,
-    values_of,
-)
-from tilesmith.frontend.common.iterations import ENDLESS, settled
-from tilesmith.frontend.common.slots import Result, Slot
+from tilesmith.frontend.common.branches import branched, results_of
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.common.whiles import repeated
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import stored_op
-from tilesmith.graph.control import Loop
-from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import bool_, i64
-
-_STEPS = 1 << 12
-"""Upper bound on the steps of an unrolled loop."""
 
 
 @stored_op("CALL")
@@ -45,59 +29,4 @@ def if_(n: TfliteNode) -> Result:
 @stored_op("WHILE")
 def while_(n: TfliteNode) -> Result:
     condition, step = n.option("cond_subgraph_index"), n.option("body_subgraph_index")
-    first = _condition(n, n.inline(condition, n.slots, n.loc))
-    known = n.known(first)
-    if known is not None and not known:
-        return n.slots
-    made = _loop(n, condition, step, first)
-    return _unrolled(n, condition, step, first) if made is None else made
-
-
-def _loop(n: TfliteNode, condition: int, step: int, first: Value) -> tuple[Value, ...] | None:
-    """A loop at run time; None if a graph can't hold its carried values.  If the condition before
-    the first iteration, `first`, is known, it is true.
-    """
-    state = only_tensors(n.slots)
-    if state is None:
-        return None
-
-    def iterate(body: Body, number: Value, inner: Sequence[Value]) -> Sequence[Value] | None:
-        results = only_tensors(n.nest(body, step, inner, n.loc))
-        again = None if results is None else n.nest(body, condition, results, n.loc)
-        if results is None or again is None:
-            return None
-        return [_condition(n, again), *results]
-
-    made = settled(n, state, iterate)
-    if made is None:
-        return None
-    shapes, body, again, results = made
-    names = [f"out{i}" for i in range(len(results) + 1)]
-    graph = body.finish([again, *results], names)
-    op = shapes.completed(Loop(graph, len(state), conditional=True))
-    assert op is not None  # the loop collects no results
-    n.builder.measured.update(op.symbols)
-    return several(n.add(op, n.const(ENDLESS, i64), first, *state, *body.captured))
-
-
-def _unrolled(n: TfliteNode, condition: int, step: int, going: Value) -> Result:
-    """Unroll a loop whose conditions are known.
-
-    Raises ValuesNeededError if a condition is not known.
-    """
-    state: Sequence[Slot] = n.slots
-    for number in range(_STEPS):
-        if not n.scalar(going, "the condition of the loop"):
-            return tuple(state)
-        loc = f"{n.loc}.{number}"
-        state = results_of(n.inline(step, state, loc))
-        going = _condition(n, n.inline(condition, state, loc))
-    return n.unsupported(f"a loop of more than {_STEPS} steps whose values change their form")
-
-
-def _condition(n: TfliteNode, results: list[Slot]) -> Value:
-    """The one result of a condition as a bool."""
-    (condition, *others) = values_of(n, results)
-    if others or condition.dtype is not bool_ or condition.type.size != 1:
-        n.bad(f"the condition: expected one bool, found {condition.type}")
-    return one(n, condition)
+    return repeated(n, condition, step, n.slots)

@@ -9,31 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.common.windows import Geometry, convolve
+from tilesmith.frontend.common.windows import (
+    Geometry,
+    channels_last,
+    channels_second,
+    convolve,
+    spread_to,
+)
 from tilesmith.frontend.tflite.activations import activate
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import tflite_op
 from tilesmith.graph.nodes import Value
-from tilesmith.ir import extents
-from tilesmith.ir.expr import as_expr
-from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
-from tilesmith.ops import conv as cv
-from tilesmith.ops import slicing
 
 _PADDING = ("SAME", "VALID")
 _AXES_2D, _AXES_3D = "hw", "dhw"
-
-
-def channels_second(x: Value) -> Value:
-    """Transpose [N, spatial..., C] to [N, C, spatial...]."""
-    rank = x.type.rank
-    return x.transpose(0, rank - 1, *range(1, rank - 1))
-
-
-def channels_last(y: Value) -> Value:
-    """Transpose [N, C, spatial...] to [N, spatial..., C]."""
-    return y.transpose(0, *range(2, y.type.rank), 1)
 
 
 def geometry(
@@ -120,43 +110,11 @@ def transposed(n: TfliteNode, x: Value, w: Value, shape: Value, dilated: bool = 
     shape: the shape of the result; determines how much of each border is cut off.
     """
     dims = n.extents(shape, "the shape of the result")
-    rank = x.type.rank
-    if len(dims) != rank:
-        n.bad(f"the shape of the result: expected {rank} extents, found {len(dims)}")
-    result = dims[1:-1]
-    g = geometry(n, result, n.shape(w)[2:], dilated)
-    # Pads of the convolution that this operator transposes; it maps the result's shape to x's.
-    before: list[Dim] = []
-    after: list[Dim] = []
-    for wanted, e, s, r in zip(result, x.type.shape[1:-1], g.strides, g.reach, strict=True):
-        full = extents.total((extents.product((e, s)), r - s))
-        windows = _windows(n, wanted, s, r)
-        total = extents.larger(
-            extents.difference(extents.total((extents.product((windows, s)), r - s)), wanted), 0
-        )
-        before.append(as_dim(as_expr(total) // 2))
-        after.append(extents.difference(extents.difference(full, wanted), before[-1]))
-    g.pads = (*before, *after)
-    return spread(n, x, w, g)
-
-
-def spread(n: TfliteNode, x: Value, w: Value, g: Geometry) -> Value:
-    """The transposed convolution of x [N, spatial..., C] with w [C, O, spatial...].  The pads are
-    cut off the result.
-    """
-    pads, x = g.numbers(), channels_second(x)
-    if pads is not None:
-        return channels_last(n.add(cv.ConvTranspose(g.strides, pads, g.dilations), x, w))
-    y = n.add(cv.ConvTranspose(g.strides, (), g.dilations), x, w)
-    cut, half = [extents.difference(0, p) for p in g.pads], len(g.kernel)
-    return channels_last(n.add(slicing.Pad((0, 0, *cut[:half], 0, 0, *cut[half:])), y))
-
-
-def _windows(n: TfliteNode, extent: Dim, stride: int, reach: int) -> Dim:
-    """The number of windows over an axis."""
-    same = n.choice("padding", _PADDING) == "SAME"
-    room = extents.total((extent, stride - 1 if same else stride - reach))
-    return as_dim(as_expr(room) // stride)
+    if len(dims) != x.type.rank:
+        n.bad(f"the shape of the result: expected {x.type.rank} extents, found {len(dims)}")
+    g = geometry(n, dims[1:-1], n.shape(w)[2:], dilated)
+    is_same = n.choice("padding", _PADDING) == "SAME"
+    return channels_last(spread_to(n, channels_second(x), w, g, is_same))
 
 
 def finished(n: TfliteNode, y: Value, bias: Value | None) -> Value:

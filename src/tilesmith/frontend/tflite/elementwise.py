@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tilesmith.frontend.common.arithmetic import angle, floor_quotient, shifted_right
+from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.activations import activate
 from tilesmith.frontend.tflite.node import TfliteNode
@@ -67,28 +68,28 @@ for _name, _make in _ARITHMETIC.items():
 
 
 @stored_op("MAXIMUM")
-def maximum(n: TfliteNode) -> Result:
+def maximum(n: OptionNode) -> Result:
     return n.add(ew.Max(), n.input(0), n.input(1))
 
 
 @stored_op("MINIMUM")
-def minimum(n: TfliteNode) -> Result:
+def minimum(n: OptionNode) -> Result:
     return n.add(ew.Min(), n.input(0), n.input(1))
 
 
 @tflite_op("SQUARE")
-def square(n: TfliteNode) -> Result:
+def square(n: OptionNode) -> Result:
     return n.input(0) * n.input(0)
 
 
 @tflite_op("SQUARED_DIFFERENCE")
-def squared_difference(n: TfliteNode) -> Result:
+def squared_difference(n: OptionNode) -> Result:
     difference = n.input(0) - n.input(1)
     return difference * difference
 
 
 @tflite_op("ADD_N")
-def add_n(n: TfliteNode) -> Result:
+def add_n(n: OptionNode) -> Result:
     if not n.inputs:
         n.bad("expected at least one input, found none")
     total, *others = n.inputs
@@ -98,7 +99,7 @@ def add_n(n: TfliteNode) -> Result:
 
 
 @tflite_op("FLOOR_DIV")
-def floor_div(n: TfliteNode) -> Result:
+def floor_div(n: OptionNode) -> Result:
     x, y = n.input(0), n.input(1)
     if x.dtype.is_int:
         return floor_quotient(n, x, y)
@@ -106,12 +107,12 @@ def floor_div(n: TfliteNode) -> Result:
 
 
 @tflite_op("ATAN2")
-def atan2(n: TfliteNode) -> Result:
+def atan2(n: OptionNode) -> Result:
     return angle(n, n.input(0), n.input(1))
 
 
 @tflite_op("RIGHT_SHIFT")
-def right_shift(n: TfliteNode) -> Result:
+def right_shift(n: OptionNode) -> Result:
     x, by = n.input(0), n.input(1)
     if by.dtype.kind == "int":
         by = fn.maximum(by, 0)
@@ -119,7 +120,7 @@ def right_shift(n: TfliteNode) -> Result:
 
 
 @stored_op("SELECT")
-def select(n: TfliteNode) -> Result:
+def select(n: OptionNode) -> Result:
     condition, x, y = n.input(0), n.input(1), n.input(2)
     if condition.type.rank == 1:  # each condition selects a whole row
         condition = n.reshape(condition, (*condition.type.shape, *[1] * (x.type.rank - 1)))
@@ -127,13 +128,13 @@ def select(n: TfliteNode) -> Result:
 
 
 @stored_op("SELECT_V2")
-def select_broadcast(n: TfliteNode) -> Result:
+def select_broadcast(n: OptionNode) -> Result:
     return fn.where(n.input(0), n.input(1), n.input(2))
 
 
 @stored_op("CAST")
-def cast(n: TfliteNode) -> Result:
-    x, to = n.input(0), n.output_tensor().dtype
+def cast(n: OptionNode) -> Result:
+    x, to = n.input(0), n.output_dtype()
     if not x.dtype.is_float or to not in _SATURATED:
         return x.cast(to)
     if to is not i32:
@@ -146,8 +147,8 @@ _SATURATED = (i32, i16, u8)
 
 
 @stored_op("BITCAST")
-def bitcast(n: TfliteNode) -> Result:
-    x, to = n.input(0), n.output_tensor().dtype
+def bitcast(n: OptionNode) -> Result:
+    x, to = n.input(0), n.output_dtype()
     if x.dtype.is_bool or to.is_bool or x.dtype.bits != to.bits:
         n.unsupported(f"the bits of {x.type} as {to}, which is of another width")
     return x if x.dtype is to else n.add(ew.Bitcast(to), x)

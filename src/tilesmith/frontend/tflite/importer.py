@@ -13,12 +13,12 @@ from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.limits import MAX_DEPTH
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.slots import FAILED, Complex, Failed, Slot
+from tilesmith.frontend.common.states import States
 from tilesmith.frontend.common.weights import NewWeights
 from tilesmith.frontend.tflite.complex_numbers import on_complex
 from tilesmith.frontend.tflite.model import Model, Operator, Subgraph, Tensor
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import CUSTOM, FORMS, OPERATORS
-from tilesmith.frontend.tflite.states import States
 from tilesmith.frontend.tflite.tensors import contents
 from tilesmith.frontend.tflite.variables import written
 from tilesmith.graph.nodes import Data, Value
@@ -155,8 +155,8 @@ class TfliteImporter(Importer):
             label,
             lambda called, arguments, at: self.call(called, frame, arguments, at),
             lambda body, called, arguments, at: self.nested(body, called, frame, arguments, at),
-            operator,
             slots,
+            operator,
             tuple(tensors[i] if i >= 0 else None for i in operator.inputs),
             outputs,
             tuple(tensors[i] for i in operator.intermediates),

@@ -11,15 +11,9 @@ import numpy as np
 
 from tilesmith.frontend.common.arithmetic import angle
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.common.windows import Geometry
+from tilesmith.frontend.common.windows import Geometry, channels_last, channels_second, spread
 from tilesmith.frontend.tflite.activations import FUSED, activated
-from tilesmith.frontend.tflite.convolutions import (
-    channels_last,
-    channels_second,
-    check_floats,
-    check_images,
-    spread,
-)
+from tilesmith.frontend.tflite.convolutions import check_floats, check_images
 from tilesmith.frontend.tflite.flexbuffer import read_options
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import CUSTOM, tflite_op
@@ -71,7 +65,7 @@ def transposed_convolution(n: TfliteNode) -> Result:
         ]
         before = [as_dim(as_expr(t) // 2) for t in totals]
         g.pads = (*before, *(extents.difference(t, b) for t, b in zip(totals, before, strict=True)))
-    return spread(n, x, w, g) + bias
+    return channels_last(spread(n, channels_second(x), w, g)) + bias
 
 
 def _windows(o: dict[str, int], x: Value) -> Geometry:

@@ -10,20 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.frontend.common.calling import CallingNode
-from tilesmith.frontend.common.slots import Slot, kind_of
+from tilesmith.frontend.common.options import OptionNode
+from tilesmith.frontend.common.states import States
 from tilesmith.frontend.tflite.model import Operator, Quantization, Tensor
-from tilesmith.frontend.tflite.states import States
 from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType
 from tilesmith.support.errors import ModelError
 
 
 @dataclass(slots=True, eq=False)
-class TfliteNode(CallingNode):
+class TfliteNode(OptionNode):
     """One operator during import.
 
     operator: the operator as the file states it.
-    slots: its inputs; None for one that is left out.
     input_tensors: declarations of the inputs; None for one that is left out.
     output_tensors: declarations of the outputs.
     intermediate_tensors: declarations of the values inside the operator.
@@ -32,33 +31,11 @@ class TfliteNode(CallingNode):
     """
 
     operator: Operator
-    slots: tuple[Slot, ...]
     input_tensors: tuple[Tensor | None, ...]
     output_tensors: tuple[Tensor, ...]
     intermediate_tensors: tuple[Tensor, ...]
     keep: Callable[[int, Value], None]
     states: States
-
-    # Inputs
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        """All inputs of an operator that takes any number of them; none may be left out."""
-        return tuple(self.input(i) for i in range(len(self.slots)))
-
-    def input(self, index: int) -> Value:
-        """Required input number `index`."""
-        value = self.optional(index)
-        if value is None:
-            raise ModelError(f"expected input number {index + 1}, which is required; found none")
-        return value
-
-    def optional(self, index: int) -> Value | None:
-        """Input number `index`; None if it is left out."""
-        slot = self.slots[index] if index < len(self.slots) else None
-        if slot is None or isinstance(slot, Value):
-            return slot
-        raise ModelError(f"expected a tensor as input number {index + 1}, found {kind_of(slot)}")
 
     # Declarations
 
@@ -74,6 +51,21 @@ class TfliteNode(CallingNode):
         if index >= len(self.output_tensors):
             raise ModelError(f"expected output number {index + 1}, found none")
         return self.output_tensors[index]
+
+    @property
+    def kind(self) -> str:
+        return self.operator.kind.lower()
+
+    @property
+    def output_count(self) -> int:
+        return len(self.output_tensors)
+
+    def output_dtype(self, index: int = 0) -> DType:
+        return self.output_tensor(index).dtype
+
+    @property
+    def stored_zero(self) -> int:
+        return self.quantization(self.output_tensor()).zero_point if self.is_quantized else 0
 
     def quantization(self, tensor: Tensor) -> Quantization:
         """A tensor's quantisation.  Raises ModelError if it has none."""

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.common.windows import Geometry
+from tilesmith.frontend.common.windows import Geometry, channels_last, channels_second
 from tilesmith.frontend.tflite.activations import activate
-from tilesmith.frontend.tflite.convolutions import (
-    channels_last,
-    channels_second,
-    check_floats,
-    geometry,
-)
+from tilesmith.frontend.tflite.convolutions import check_floats, geometry
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import tflite_op
 from tilesmith.graph.nodes import Value

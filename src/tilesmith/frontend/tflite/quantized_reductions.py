@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.common.windows import convolve
-from tilesmith.frontend.tflite.convolutions import channels_last, channels_second
+from tilesmith.frontend.common.windows import channels_last, channels_second, convolve
 from tilesmith.frontend.tflite.fixed_point import (
     centred,
     fused,

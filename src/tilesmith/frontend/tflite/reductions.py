@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from tilesmith.frontend.common import computed
+from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.activations import activate
 from tilesmith.frontend.tflite.node import TfliteNode
@@ -16,7 +17,7 @@ from tilesmith.ops import reduce, scan
 from tilesmith.ops.functions import maximum, sqrt
 
 
-def _reduction(n: TfliteNode, make: Callable[..., Any]) -> Result:
+def _reduction(n: OptionNode, make: Callable[..., Any]) -> Result:
     x, axes, keep = n.input(0), n.input(1), bool(n.option("keep_dims"))
     if not n.is_known(axes):
         return computed.reduced(n, x, axes, make, keep)
@@ -42,7 +43,7 @@ for _name, _extreme in {
 
 
 @tflite_op("CUMSUM")
-def cumsum(n: TfliteNode) -> Result:
+def cumsum(n: OptionNode) -> Result:
     x, exclusive, reverse = n.input(0), bool(n.option("exclusive")), bool(n.option("reverse"))
     if not n.is_known(n.input(1)):
         return computed.running(n, x, n.input(1), lambda a: scan.CumSum(a, exclusive, reverse))

@@ -12,7 +12,7 @@ registered with `@quantized_op` computes the integers of TFLite's kernels.  One 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from tilesmith.frontend.common.registry import Registry
 from tilesmith.frontend.common.slots import Result
@@ -27,7 +27,19 @@ CUSTOM = "custom"
 OPERATORS: Registry[ImportFunction] = Registry()
 """The operators by domain (empty for builtin ones) and name."""
 
-tflite_op = OPERATORS.register
+_F = TypeVar("_F", bound=ImportFunction)
+"""The type of a registered function, some of which TensorFlow's reader calls, too."""
+
+
+def tflite_op(*names: str, domain: str = "") -> Callable[[_F], _F]:
+    """A decorator that registers a function for numbers."""
+
+    def enter(function: _F) -> _F:
+        OPERATORS.register(*names, domain=domain)(function)
+        return function
+
+    return enter
+
 
 FORMS: Registry[ImportFunction] = Registry()
 """The operators that have a quantised input or output, by domain and name."""
@@ -35,12 +47,12 @@ FORMS: Registry[ImportFunction] = Registry()
 quantized_op = FORMS.register
 
 
-def stored_op(*names: str) -> Callable[[ImportFunction], ImportFunction]:
+def stored_op(*names: str) -> Callable[[_F], _F]:
     """A decorator that registers a function for numbers as well as for stored integers."""
 
-    def enter(function: ImportFunction) -> ImportFunction:
-        OPERATORS.register(*names)(function)
-        return FORMS.register(*names)(function)
+    def enter(function: _F) -> _F:
+        FORMS.register(*names)(function)
+        return tflite_op(*names)(function)
 
     return enter
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.tflite.convolutions import channels_last, channels_second
-from tilesmith.frontend.tflite.node import TfliteNode
+from tilesmith.frontend.common.windows import channels_last, channels_second
 from tilesmith.frontend.tflite.registry import stored_op, tflite_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32
@@ -17,7 +17,7 @@ from tilesmith.ops import gather
 from tilesmith.ops import resize as rs
 
 
-def new_sizes(n: TfliteNode, x: Value) -> tuple[Dim, ...]:
+def new_sizes(n: OptionNode, x: Value) -> tuple[Dim, ...]:
     """The height and width of the result."""
     sizes = n.extents(n.input(1), "the new size")
     if x.type.rank != 4 or len(sizes) != 2:
@@ -27,7 +27,7 @@ def new_sizes(n: TfliteNode, x: Value) -> tuple[Dim, ...]:
     return sizes
 
 
-def coordinates(n: TfliteNode, centred: str) -> str:
+def coordinates(n: OptionNode, centred: str) -> str:
     """The name of the formula for coordinates.  `centred`: its name for centres of pixels."""
     if n.option("align_corners"):
         if n.option("half_pixel_centers"):
@@ -37,7 +37,7 @@ def coordinates(n: TfliteNode, centred: str) -> str:
 
 
 @tflite_op("RESIZE_BILINEAR")
-def resize_bilinear(n: TfliteNode) -> Result:
+def resize_bilinear(n: OptionNode) -> Result:
     x = n.input(0)
     if x.dtype is not f32:
         n.unsupported(f"images {x.type}; f32 is supported")
@@ -47,7 +47,7 @@ def resize_bilinear(n: TfliteNode) -> Result:
 
 
 @stored_op("RESIZE_NEAREST_NEIGHBOR")
-def resize_nearest_neighbor(n: TfliteNode) -> Result:
+def resize_nearest_neighbor(n: OptionNode) -> Result:
     x = n.input(0)
     sizes = new_sizes(n, x)
     how = coordinates(n, "tf_half_pixel_for_nn")
@@ -57,7 +57,7 @@ def resize_nearest_neighbor(n: TfliteNode) -> Result:
     return channels_last(x)
 
 
-def _nearest(n: TfliteNode, x: Value, axis: int, size: Dim, how: str) -> Value:
+def _nearest(n: OptionNode, x: Value, axis: int, size: Dim, how: str) -> Value:
     """The nearest elements along one axis."""
     extent = x.type.shape[axis]
     if isinstance(extent, int) and isinstance(size, int) and not same_dim(extent, size):

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from tilesmith.frontend.common.lists import listed
+from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import stored_op, tflite_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -19,12 +19,12 @@ from tilesmith.ops import gather, rules, scatter, slicing
 from tilesmith.ops.functions import maximum, sqrt, where
 
 
-def _full(n: TfliteNode, value: float, like: Value, dims: Sequence[Dim]) -> Value:
+def _full(n: OptionNode, value: float, like: Value, dims: Sequence[Dim]) -> Value:
     return n.expand(n.const(value, like.dtype), dims)
 
 
 @stored_op("SCATTER_ND")
-def scatter_nd(n: TfliteNode) -> Result:
+def scatter_nd(n: OptionNode) -> Result:
     indices, updates = n.input(0), n.input(1)
     dims = n.extents(n.input(2), "shape")
     if updates.dtype.is_bool:  # a sum of bools is true if any of them is
@@ -35,7 +35,7 @@ def scatter_nd(n: TfliteNode) -> Result:
 
 
 @stored_op("SPARSE_TO_DENSE")
-def sparse_to_dense(n: TfliteNode) -> Result:
+def sparse_to_dense(n: OptionNode) -> Result:
     indices, values, filler = n.input(0), n.input(2), n.input(3)
     dims = n.extents(n.input(1), "output_shape")
     if indices.type.rank < 2:
@@ -51,7 +51,7 @@ _COMBINERS = ("SUM", "MEAN", "SQRTN")
 
 
 @tflite_op("EMBEDDING_LOOKUP_SPARSE")
-def embedding_lookup_sparse(n: TfliteNode) -> Result:
+def embedding_lookup_sparse(n: OptionNode) -> Result:
     """Look up rows by ids, weight and combine them.  Ids whose indices differ only in the last
     element have a common result.
     """
@@ -83,7 +83,7 @@ def embedding_lookup_sparse(n: TfliteNode) -> Result:
 
 
 @tflite_op("SEGMENT_SUM")
-def segment_sum(n: TfliteNode) -> Result:
+def segment_sum(n: OptionNode) -> Result:
     x, numbers = n.input(0), listed(n.input(1))
     last = maximum(numbers.max((0,), keepdims=True), -1)
     (count,) = n.measured(last + 1)
@@ -92,7 +92,7 @@ def segment_sum(n: TfliteNode) -> Result:
     return n.add(scatter.ScatterNd("add"), zeros, rows, x)
 
 
-def _unsorted(n: TfliteNode, reduction: str) -> Result:
+def _unsorted(n: OptionNode, reduction: str) -> Result:
     """Combine the rows with the same number.  Rows with a negative number are left out."""
     x, numbers = n.input(0), n.input(1).cast(i64)
     count = n.one_extent(n.input(2), "num_segments")

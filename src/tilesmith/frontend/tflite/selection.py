@@ -9,6 +9,7 @@ import numpy as np
 
 from tilesmith.frontend.common.distinct import groups
 from tilesmith.frontend.common.lists import joined, listed
+from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import stored_op, tflite_op
@@ -22,7 +23,7 @@ from tilesmith.ops.functions import where
 
 
 @stored_op("GATHER")
-def gather_slices(n: TfliteNode) -> Result:
+def gather_slices(n: OptionNode) -> Result:
     x, indices = n.input(0), n.input(1)
     axis = n.axis(n.option("axis"), x.type.rank)
     shared = n.option("batch_dims")
@@ -42,12 +43,12 @@ def gather_slices(n: TfliteNode) -> Result:
 
 
 @stored_op("GATHER_ND")
-def gather_nd(n: TfliteNode) -> Result:
+def gather_nd(n: OptionNode) -> Result:
     return n.add(gather.GatherNd(0), n.input(0), n.input(1))
 
 
 @stored_op("ONE_HOT")
-def one_hot(n: TfliteNode) -> Result:
+def one_hot(n: OptionNode) -> Result:
     indices, on, off = n.input(0), n.input(2), n.input(3)
     depth = n.one_extent(n.input(1), "depth")
     values = joined(listed(off, on.dtype), listed(on, on.dtype))
@@ -73,23 +74,23 @@ def embedding_lookup(n: TfliteNode) -> Result:
 
 
 @stored_op("WHERE")
-def where_true(n: TfliteNode) -> Result:
-    return n.places(n.input(0)).transpose(1, 0).cast(n.output_tensor().dtype)
+def where_true(n: OptionNode) -> Result:
+    return n.places(n.input(0)).transpose(1, 0).cast(n.output_dtype())
 
 
 @stored_op("TOPK_V2")
-def top_k(n: TfliteNode) -> Result:
+def top_k(n: OptionNode) -> Result:
     x = n.input(0)
     count = n.input(1)
     if not x.type.rank or count.type.size != 1:
         n.bad(f"expected lines and their number of results, found {x.type} and {count.type}")
     (k,) = n.measured(listed(count), bounds=[x.type.shape[-1]])
     values, places = n.add(sort.TopK(k, x.type.rank - 1), x)
-    return values, places.cast(n.output_tensor(1).dtype)
+    return values, places.cast(n.output_dtype(1))
 
 
 @stored_op("UNIQUE")
-def unique(n: TfliteNode) -> Result:
+def unique(n: OptionNode) -> Result:
     x = n.input(0)
     if x.type.rank != 1 or same_dim(x.type.shape[0], 0):
         n.unsupported(f"unique elements of {x.type}")
@@ -97,13 +98,13 @@ def unique(n: TfliteNode) -> Result:
     rows = x.reshape(count, 1)
     _, order = n.add(sort.TopK(count, 0, largest=False), rows)
     firsts, inverse, _ = groups(n, rows, listed(order), is_sorted=False)
-    return n.add(gather.Gather(0), x, firsts), inverse.cast(n.output_tensor(1).dtype)
+    return n.add(gather.Gather(0), x, firsts), inverse.cast(n.output_dtype(1))
 
 
-def _place(n: TfliteNode, make: Callable[..., gather.Op]) -> Result:
+def _place(n: OptionNode, make: Callable[..., gather.Op]) -> Result:
     x = n.input(0)
     place = n.add(make(axis_input(n, 1, x.type.rank), False), x.cast(i32) if x.dtype.is_bool else x)
-    return place.cast(n.output_tensor().dtype)
+    return place.cast(n.output_dtype())
 
 
 stored_op("ARG_MAX")(partial(_place, make=reduce.ArgMax))
@@ -111,7 +112,7 @@ stored_op("ARG_MIN")(partial(_place, make=reduce.ArgMin))
 
 
 @tflite_op("BUCKETIZE")
-def bucketize(n: TfliteNode) -> Result:
+def bucketize(n: OptionNode) -> Result:
     x, boundaries = n.input(0), n.option("boundaries")
     if not isinstance(boundaries, np.ndarray):  # no boundaries
         return n.expand(n.const(0, i32), x.type.shape)
@@ -119,14 +120,14 @@ def bucketize(n: TfliteNode) -> Result:
     return (~(wide < boundaries)).cast(i32).sum((x.type.rank,))
 
 
-def _diagonal(n: TfliteNode, shape: tuple[extents.Dim, ...]) -> Value:
+def _diagonal(n: OptionNode, shape: tuple[extents.Dim, ...]) -> Value:
     """Whether an element of matrices of this shape is on the diagonal."""
     rows, columns = shape[-2:]
     return n.positions(rows, 2, 0).equals(n.positions(columns, 2, 1))
 
 
 @stored_op("MATRIX_DIAG")
-def matrix_diag(n: TfliteNode) -> Result:
+def matrix_diag(n: OptionNode) -> Result:
     x = n.input(0)
     if not x.type.rank:
         n.bad(f"expected diagonals, found {x.type}")
@@ -136,7 +137,7 @@ def matrix_diag(n: TfliteNode) -> Result:
 
 
 @stored_op("MATRIX_SET_DIAG")
-def matrix_set_diag(n: TfliteNode) -> Result:
+def matrix_set_diag(n: OptionNode) -> Result:
     x, diagonal = n.input(0), n.input(1)
     if x.type.rank < 2:
         n.bad(f"expected matrices, found {x.type}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilesmith.frontend.common import computed
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.lists import joined, listed
+from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.ranges import ranged
 from tilesmith.frontend.common.repeating import tiled
 from tilesmith.frontend.common.shaping import without_ones
@@ -21,7 +22,7 @@ from tilesmith.ops import rules, shape, slicing
 from tilesmith.ops.functions import where
 
 
-def axis_input(n: TfliteNode, index: int, rank: int) -> int:
+def axis_input(n: OptionNode, index: int, rank: int) -> int:
     """An axis that is input number `index`, counted from the front."""
     return n.axis(int(n.scalar(n.input(index), "axis")), rank)
 
@@ -40,7 +41,7 @@ def reshape(n: TfliteNode) -> Result:
 
 
 @stored_op("SQUEEZE")
-def squeeze(n: TfliteNode) -> Result:
+def squeeze(n: OptionNode) -> Result:
     x, axes = n.input(0), n.options("squeeze_dims")
     if not axes:
         return without_ones(n, x)
@@ -48,19 +49,19 @@ def squeeze(n: TfliteNode) -> Result:
 
 
 @stored_op("EXPAND_DIMS")
-def expand_dims(n: TfliteNode) -> Result:
+def expand_dims(n: OptionNode) -> Result:
     x = n.input(0)
     return n.add(shape.Unsqueeze((axis_input(n, 1, x.type.rank + 1),)), x)
 
 
 @stored_op("TRANSPOSE")
-def transpose(n: TfliteNode) -> Result:
+def transpose(n: OptionNode) -> Result:
     x = n.input(0)
     return x.transpose(*n.axes(n.int_list(n.input(1), "perm"), x.type.rank))
 
 
 @stored_op("PACK")
-def pack(n: TfliteNode) -> Result:
+def pack(n: OptionNode) -> Result:
     if not n.inputs:
         n.bad("expected at least one input, found none")
     axis = n.axis(n.option("axis"), n.inputs[0].type.rank + 1)
@@ -68,8 +69,8 @@ def pack(n: TfliteNode) -> Result:
 
 
 @stored_op("UNPACK")
-def unpack(n: TfliteNode) -> Result:
-    x, count = n.input(0), len(n.output_tensors)
+def unpack(n: OptionNode) -> Result:
+    x, count = n.input(0), n.output_count
     axis = n.axis(n.option("axis"), x.type.rank)
     dims = x.type.shape
     if not rules.equal("unpack", dims[axis], count):
@@ -90,8 +91,8 @@ def concatenation(n: TfliteNode) -> Result:
 
 
 @stored_op("SPLIT")
-def split(n: TfliteNode) -> Result:
-    x, count = n.input(1), len(n.output_tensors)
+def split(n: OptionNode) -> Result:
+    x, count = n.input(1), n.output_count
     axis = axis_input(n, 0, x.type.rank)
     what = f"an extent along axis {axis}"
     size = n.builder.divided("split", x.type.shape[axis], count, what, n.loc)
@@ -99,7 +100,7 @@ def split(n: TfliteNode) -> Result:
 
 
 @stored_op("SPLIT_V")
-def split_sizes(n: TfliteNode) -> Result:
+def split_sizes(n: OptionNode) -> Result:
     x, wanted = n.input(0), n.input(1)
     axis = axis_input(n, 2, x.type.rank)
     extent = x.type.shape[axis]
@@ -118,13 +119,13 @@ def split_sizes(n: TfliteNode) -> Result:
     return _parts(n, x, axis, [rest if same_dim(d, -1) else d for d in sizes])
 
 
-def _parts(n: TfliteNode, x: Value, axis: int, sizes: list[Dim]) -> tuple[Value, ...]:
+def _parts(n: OptionNode, x: Value, axis: int, sizes: list[Dim]) -> tuple[Value, ...]:
     parts = n.add(slicing.Split(axis, tuple(sizes)), x)
     return parts if isinstance(parts, tuple) else (parts,)
 
 
 @stored_op("TILE")
-def tile(n: TfliteNode) -> Result:
+def tile(n: OptionNode) -> Result:
     x, repeats = n.input(0), n.extents(n.input(1), "repeats")
     if len(repeats) != x.type.rank or any(isinstance(r, int) and r < 0 for r in repeats):
         n.bad(f"repeats: expected {x.type.rank} numbers of 0 or more, found {list(repeats)}")
@@ -132,14 +133,14 @@ def tile(n: TfliteNode) -> Result:
 
 
 @stored_op("BROADCAST_TO")
-def broadcast_to(n: TfliteNode) -> Result:
+def broadcast_to(n: OptionNode) -> Result:
     if not n.is_known(n.input(1)):
         return computed.expanded(n, n.input(0), n.input(1))
     return n.input(0).expand(*checked_dims(n.dims(n.input(1), "shape"), "shape"))
 
 
 @stored_op("BROADCAST_ARGS")
-def broadcast_args(n: TfliteNode) -> Result:
+def broadcast_args(n: OptionNode) -> Result:
     a, b = n.input(0), n.input(1)
     if n.is_known(a) and n.is_known(b):
         dims = rules.broadcast_shapes("broadcast_args", n.dims(a, "shape"), n.dims(b, "shape"))
@@ -154,27 +155,27 @@ def broadcast_args(n: TfliteNode) -> Result:
 
 
 @stored_op("SHAPE")
-def shape_of(n: TfliteNode) -> Result:
-    return n.of_dims(n.input(0).type.shape).cast(n.output_tensor().dtype)
+def shape_of(n: OptionNode) -> Result:
+    return n.of_dims(n.input(0).type.shape).cast(n.output_dtype())
 
 
 @stored_op("RANK")
-def rank(n: TfliteNode) -> Result:
+def rank(n: OptionNode) -> Result:
     return n.const(n.input(0).type.rank, i32)
 
 
 @stored_op("FILL")
-def fill(n: TfliteNode) -> Result:
+def fill(n: OptionNode) -> Result:
     dims, value = n.extents(n.input(0), "dims"), n.input(1)
     return n.expand(n.reshape(value, ()), checked_dims(dims, "dims"))
 
 
 @stored_op("ZEROS_LIKE")
-def zeros_like(n: TfliteNode) -> Result:
+def zeros_like(n: OptionNode) -> Result:
     x = n.input(0)
     return n.expand(n.const(0, x.dtype), x.type.shape)
 
 
 @stored_op("RANGE")
-def range_of(n: TfliteNode) -> Result:
+def range_of(n: OptionNode) -> Result:
     return ranged(n, [n.input(i) for i in range(3)])

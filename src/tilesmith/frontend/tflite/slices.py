@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tilesmith.frontend.common import computed
 from tilesmith.frontend.common.lists import listed, picked
+from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.shaping import reversed_sequences
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import stored_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -21,7 +21,7 @@ _FAR = 1 << 40
 
 
 @stored_op("SLICE")
-def cut(n: TfliteNode) -> Result:
+def cut(n: OptionNode) -> Result:
     x, begin, size = n.input(0), n.input(1), n.input(2)
     axes = tuple(range(x.type.rank))
     if any(len(n.elements(v, "bounds")) != len(axes) for v in (begin, size)):
@@ -56,7 +56,7 @@ class _Entry:
 
 
 @stored_op("STRIDED_SLICE")
-def strided_slice(n: TfliteNode) -> Result:
+def strided_slice(n: OptionNode) -> Result:
     x, begin, end = n.input(0), n.input(1), n.input(2)
     steps = n.int_list(n.input(3), "strides")
     if any(len(n.elements(v, "bounds")) != len(steps) for v in (begin, end)):
@@ -84,7 +84,7 @@ def strided_slice(n: TfliteNode) -> Result:
     return x.reshape(*dims)
 
 
-def _entries(n: TfliteNode, steps: tuple[int, ...], rank: int) -> tuple[list[_Entry], list[int]]:
+def _entries(n: OptionNode, steps: tuple[int, ...], rank: int) -> tuple[list[_Entry], list[int]]:
     """The axes that are cut, and the axes of the result that are new."""
 
     def marked(name: str) -> set[int]:
@@ -117,7 +117,7 @@ def _entries(n: TfliteNode, steps: tuple[int, ...], rank: int) -> tuple[list[_En
 
 
 def _known_slice(
-    n: TfliteNode, x: Value, entries: list[_Entry], begin: tuple[Dim, ...], end: tuple[Dim, ...]
+    n: OptionNode, x: Value, entries: list[_Entry], begin: tuple[Dim, ...], end: tuple[Dim, ...]
 ) -> Value:
     starts, ends, steps = [], [], []
     for e in entries:
@@ -136,7 +136,7 @@ def _known_slice(
 
 
 def _computed_slice(
-    n: TfliteNode, x: Value, entries: list[_Entry], begin: Value, end: Value
+    n: OptionNode, x: Value, entries: list[_Entry], begin: Value, end: Value
 ) -> Value:
     entries = [e for e in entries if not (e.from_border and e.to_border and e.step == 1)]
     if not entries:
@@ -151,7 +151,7 @@ def _computed_slice(
     return computed.sliced(n, x, starts, ends, axes, n.of_dims([e.step for e in entries]))
 
 
-def _borders(n: TfliteNode, pads: Value, rank: int) -> Value:
+def _borders(n: OptionNode, pads: Value, rank: int) -> Value:
     """Numbers of elements added before every axis, then after every axis; `pads` has a row for each
     axis.
     """
@@ -160,7 +160,7 @@ def _borders(n: TfliteNode, pads: Value, rank: int) -> Value:
     return listed(pads.transpose(1, 0))
 
 
-def _padded(n: TfliteNode, mode: str, filler: Value | float | int | bool) -> Value:
+def _padded(n: OptionNode, mode: str, filler: Value | float | int | bool) -> Value:
     x = n.input(0)
     pads = _borders(n, n.input(1), x.type.rank)
     if isinstance(filler, Value) or not n.is_known(pads):
@@ -169,17 +169,12 @@ def _padded(n: TfliteNode, mode: str, filler: Value | float | int | bool) -> Val
 
 
 @stored_op("PAD")
-def pad(n: TfliteNode) -> Result:
-    return _padded(n, "constant", stored_zero(n))
-
-
-def stored_zero(n: TfliteNode) -> int:
-    """The integer that stands for 0 in the first output."""
-    return n.quantization(n.output_tensor()).zero_point if n.is_quantized else 0
+def pad(n: OptionNode) -> Result:
+    return _padded(n, "constant", n.stored_zero)
 
 
 @stored_op("PADV2")
-def pad_with(n: TfliteNode) -> Result:
+def pad_with(n: OptionNode) -> Result:
     value = n.optional(2)
     if value is None:
         return pad(n)
@@ -189,7 +184,7 @@ def pad_with(n: TfliteNode) -> Result:
 
 
 @stored_op("MIRROR_PAD")
-def mirror_pad(n: TfliteNode) -> Result:
+def mirror_pad(n: OptionNode) -> Result:
     if n.choice("mode", ("REFLECT", "SYMMETRIC")) == "REFLECT":
         return _padded(n, "reflect", 0)
     x = n.input(0)
@@ -206,13 +201,13 @@ def mirror_pad(n: TfliteNode) -> Result:
 
 
 @stored_op("REVERSE_V2")
-def reverse(n: TfliteNode) -> Result:
+def reverse(n: OptionNode) -> Result:
     x = n.input(0)
     return n.add(slicing.Flip(n.axes(n.int_list(n.input(1), "axis"), x.type.rank)), x)
 
 
 @stored_op("REVERSE_SEQUENCE")
-def reverse_sequence(n: TfliteNode) -> Result:
+def reverse_sequence(n: OptionNode) -> Result:
     x, lengths = n.input(0), n.input(1)
     time = n.axis(n.option("seq_dim"), x.type.rank, "seq_dim")
     batch = n.axis(n.option("batch_dim"), x.type.rank, "batch_dim")
@@ -223,11 +218,11 @@ def reverse_sequence(n: TfliteNode) -> Result:
 
 
 @stored_op("DYNAMIC_UPDATE_SLICE")
-def dynamic_update_slice(n: TfliteNode) -> Result:
+def dynamic_update_slice(n: OptionNode) -> Result:
     return updated(n, n.input(0), n.input(1), listed(n.input(2)))
 
 
-def updated(n: TfliteNode, x: Value, update: Value, starts: Value) -> Value:
+def updated(n: OptionNode, x: Value, update: Value, starts: Value) -> Value:
     """`x` with `update` written at `starts`, which are clamped so that `update` lies inside."""
     dims, sizes, rank = x.type.shape, update.type.shape, x.type.rank
     if len(sizes) != rank or starts.type.size != rank:

@@ -1,8 +1,7 @@
-"""Variables of TFLite models: values that a run leaves for the next one.
+"""Variables of models: values that a run leaves for the next one.
 
 A variable becomes an input whose default is its first value, and an output that lives in the
-input's memory: the executable keeps it (see `Program.states`).  Resource variables are named by
-`VAR_HANDLE`; operators with a memory of their own, such as LSTM, have variable tensors.
+input's memory: the executable keeps it (see `Program.states`).
 """
 
 from __future__ import annotations
