@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.frontend.tflite.flatbuffer import Schema
 from tilesmith.frontend.tflite.schema import ELEMENT_TYPES, IDENTIFIER, OPERATORS, SCHEMA
 
 _FORMATS = {"bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I"}
@@ -22,8 +23,8 @@ TYPES = {np.dtype(t.lower() if t != "BOOL" else "bool"): i for i, t in enumerate
 class _Writer:
     """Bytes are appended; an object stands behind what refers to it."""
 
-    def __init__(self) -> None:
-        self.data = bytearray(8)
+    def __init__(self, schema: Schema) -> None:
+        self.data, self.schema = bytearray(8), schema
 
     def align(self, size: int) -> None:
         self.data += bytes(-len(self.data) % size)
@@ -32,13 +33,14 @@ class _Writer:
         struct.pack_into("<I", self.data, at, to - at)
 
     def table(self, kind: str, values: Mapping[str, Any]) -> int:
-        fields = SCHEMA.fields(kind)
+        fields = self.schema.fields(kind)
         unknown = set(values) - set(fields) - {f"{n}_kind" for n in fields}
         assert not unknown, f"{kind} has no fields {unknown}"
         given = {n: v for n, v in values.items() if n in fields and v is not None}
         for name in fields:
             if f"{name}_kind" in values:  # a union: the number of its kind
-                given[f"{name}_type"] = SCHEMA.unions[name].index(values[f"{name}_kind"])
+                kinds = self.schema.unions[name]
+                given[f"{name}_type"] = kinds.index(values[f"{name}_kind"])
         places: dict[int, int] = {}
         size, order = 4, []
         for name, value in given.items():
@@ -92,10 +94,12 @@ class _Writer:
         return at
 
 
-def flatbuffer(root: str, values: Mapping[str, Any]) -> bytes:
+def flatbuffer(
+    root: str, values: Mapping[str, Any], schema: Schema = SCHEMA, identifier: bytes = IDENTIFIER
+) -> bytes:
     """A file with this root table: fields by name, tables as mappings, `NAME_kind` for a union."""
-    writer = _Writer()
-    writer.data[4:8] = IDENTIFIER
+    writer = _Writer(schema)
+    writer.data[4:8] = identifier
     writer.point(0, writer.table(root, values))
     return bytes(writer.data)
 
@@ -108,6 +112,7 @@ class ModelWriter:
         self.codes: list[dict[str, Any]] = []
         self.graphs: list[GraphWriter] = []
         self.signatures: list[dict[str, Any]] = []
+        self.metadata: list[dict[str, Any]] = []
 
     def graph(self, name: str = "main") -> GraphWriter:
         self.graphs.append(GraphWriter(self, name))
@@ -136,8 +141,14 @@ class ModelWriter:
                 "subgraphs": [g.table for g in self.graphs],
                 "buffers": self.buffers,
                 "signature_defs": self.signatures,
+                "metadata": self.metadata,
             },
         )
+
+    def describe(self, name: str, content: bytes) -> None:
+        """Add an entry of metadata."""
+        self.metadata.append({"name": name, "buffer": len(self.buffers)})
+        self.buffers.append({"data": np.frombuffer(content, np.uint8)})
 
 
 class GraphWriter:

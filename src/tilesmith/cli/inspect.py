@@ -39,6 +39,8 @@ def command(
         print(f"{kind}:")
         for name, type_ in facts[kind].items():
             print(f"  {name}: {type_}")
+            if facts["described"].get(name):
+                print(f"    {facts['described'][name]}")
     for name, entry in facts["metadata"].items():
         print(f"{name}: {', '.join(entry) if isinstance(entry, list) else entry}")
     rows = [
@@ -62,6 +64,7 @@ def _of_source(path: Path) -> dict[str, Any]:
         "inputs": dict(facts.inputs),
         "outputs": dict(facts.outputs),
         "metadata": dict(facts.metadata),
+        "described": {name: str(d) for name, d in facts.described.items()},
         "operators": [
             {"operator": name, "count": count, "supported": name not in facts.unsupported}
             for name, count in facts.operators.most_common()
@@ -79,5 +82,6 @@ def _of_compiled(path: Path) -> dict[str, Any]:
         "inputs": {s.name: s.type for s in program.inputs},
         "outputs": {s.name: s.type for s in program.outputs},
         "metadata": {"kernels": len(program.kernels)},
+        "described": {name: str(d) for name, d in program.described.items()},
         "operators": [],
     }

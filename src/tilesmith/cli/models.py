@@ -14,9 +14,11 @@ from tilesmith.driver.entry import compiled, loaded
 from tilesmith.driver.module import CompiledModule
 from tilesmith.driver.request import Request
 from tilesmith.host_functions.values import sample
+from tilesmith.ir.dtypes import f32
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.arrays import sample_array
+from tilesmith.support.described import Described
 from tilesmith.support.errors import OpenShapesError, UsageError
 
 if TYPE_CHECKING:
@@ -172,6 +174,17 @@ def random_inputs(
     }
 
 
+def _normalized(exe: Executable, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """`inputs` with pictures of u8 normalised for inputs of f32, as the model's file says."""
+    made = dict(inputs)
+    for s in exe.inputs:
+        described = exe.program.described.get(s.name, Described())
+        if described.is_normalized and s.dtype is f32 and made[s.name].dtype == np.uint8:
+            made[s.name] = described.normalized(made[s.name])
+            note(f"the u8 numbers of {s.name!r} were {described.normalization}")
+    return made
+
+
 def chosen_inputs(
     exe: Executable, arrays: Mapping[str, np.ndarray], path: Path | None, seed: int
 ) -> dict[str, np.ndarray]:
@@ -180,6 +193,6 @@ def chosen_inputs(
     """
     defaults = exe.program.optional_arrays
     if path is not None:
-        return inputs_from(arrays, exe.inputs, path, defaults)
+        return _normalized(exe, inputs_from(arrays, exe.inputs, path, defaults))
     specs = [s for s in exe.program.expected_inputs if s.name not in defaults]
     return {**random_inputs(specs, seed, exe.program.index_limits), **defaults}

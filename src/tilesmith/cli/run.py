@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from tilesmith.driver.request import Request
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.array_files import read_arrays
+from tilesmith.support.described import Described
 from tilesmith.support.errors import AccuracyError, UsageError
 from tilesmith.support.folders import is_stream, written
 
@@ -65,6 +67,9 @@ def command(
     inputs = chosen_inputs(exe, arrays, input, seed)
     if not input:
         note(f"no --input: random input, seed {seed}")
+        for name, said in exe.program.described.items():
+            if said.is_normalized:
+                note(f"input {name!r} is to be {said.normalization}; --input may give it as u8")
     start = time.perf_counter()
     outputs = exe.run(inputs)
     first = time.perf_counter() - start
@@ -82,6 +87,7 @@ def command(
         except OSError as e:
             raise UsageError(f"{str(output)!r} can't be written: {e.strerror or e}") from None
     differences = _differences(outputs, arrays)
+    described = exe.program.described
     if check and not differences:
         raise UsageError("--check needs an --input file with expected answers (out_NAME)")
     result: dict[str, Any] = {
@@ -93,7 +99,7 @@ def command(
             {
                 "name": s.name,
                 "type": _found(s, outputs[s.name]).type,
-                **_summary(outputs[s.name], top),
+                **_summary(outputs[s.name], top, described.get(s.name, Described())),
                 **({"difference": differences[s.name]} if s.name in differences else {}),
             }
             for s in exe.outputs
@@ -140,9 +146,9 @@ def _found(spec: TensorSpec, value: Any) -> TensorSpec:
     return replace(spec, shape=value.shape) if isinstance(value, np.ndarray) else spec
 
 
-def _summary(value: Any, top: int) -> dict[str, Any]:
-    """Range and mean, and for rows of scores the best classes of each row.  For lists, the length;
-    for strings, nothing.
+def _summary(value: Any, top: int, described: Described) -> dict[str, Any]:
+    """Range and mean, and for rows of scores the best classes of each row, with their labels if the
+    model's file has them.  For lists, the length; for strings, nothing.
     """
     if isinstance(value, list):
         return {"length": len(value)}
@@ -158,15 +164,27 @@ def _summary(value: Any, top: int) -> dict[str, Any]:
             "mean": float(plain.mean()),
             "nan": int(np.isnan(plain).sum()),
         }
-        if array.ndim == 2 and array.shape[1] >= 2 and top > 0:
-            order = np.argsort(-plain, axis=1, kind="stable")[:, :top]
-            summary["top"] = [
-                [{"class": int(c), "score": float(row[c])} for c in best]
-                for row, best in zip(plain, order, strict=True)
-            ]
     else:
         summary = {"min": array.min().item(), "max": array.max().item()}
+    is_scores = array.dtype.kind in "fV" or described.labels
+    if is_scores and array.ndim == 2 and array.shape[1] >= 2 and top > 0:
+        plain = array.astype(np.float64)
+        order = np.argsort(-plain, axis=1, kind="stable")[:, :top]
+        summary["top"] = [
+            [{"class": int(c), **_label(described.labels, c), "score": float(row[c])} for c in best]
+            for row, best in zip(plain, order, strict=True)
+        ]
+    if described.value_labels and top > 0:
+        values = array.reshape(-1)[:top].astype(np.float64)
+        summary["values"] = [
+            {"value": float(v), **_label(described.value_labels, v)} for v in values
+        ]
     return summary
+
+
+def _label(labels: Sequence[str], number: float) -> dict[str, str]:
+    """The label of a number; empty if it has none."""
+    return {"label": labels[int(number)]} if 0 <= number < len(labels) else {}
 
 
 def _differences(
@@ -211,8 +229,11 @@ def _show(result: dict[str, Any]) -> None:
         elif "min" in o:
             print(f"  min {o['min']}, max {o['max']}")
         for n, row in enumerate(o.get("top", ())):
-            best = ", ".join(f"{t['class']} ({t['score']:.4f})" for t in row)
+            best = ", ".join(f"{t.get('label', t['class'])} ({t['score']:.4f})" for t in row)
             print(f"  row {n}, top {len(row)}: {best}")
+        if "values" in o:
+            shown = ", ".join(str(v.get("label", v["value"])) for v in o["values"])
+            print(f"  the first values: {shown}")
         if "difference" in o:
             d = o["difference"]
             print(

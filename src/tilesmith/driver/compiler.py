@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Literal
 
 from tilesmith.codegen import targets
+from tilesmith.frontend.load import facts
 from tilesmith.frontend.load import load as load_source
-from tilesmith.frontend.load import signatures
 from tilesmith.graph.bind import bind
 from tilesmith.graph.control import graphs_in, nodes_in
 from tilesmith.graph.custom import uses_of
@@ -70,7 +70,7 @@ def compile_model(
     told = {
         "narrowed": [n.to_json() for n in session.narrowed],
         "indices": index_limits(graph),
-        "signatures": signatures(request.model),
+        **facts(request.model, request.signature),
     }
     told = {key: value for key, value in told.items() if value}
     program = replace(program, metadata={**program.metadata, **told})

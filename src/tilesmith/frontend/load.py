@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -113,8 +113,9 @@ def _check_signature(name: str | None, among: Mapping[str, Function]) -> None:
         raise UsageError(f"signature: expected one of {names}, found {name!r}")
 
 
-def signatures(model: Any) -> dict[str, Function]:
-    """By name, the functions that a source model has; empty for one without names for them.
+def facts(model: Any, signature: str | None = None) -> dict[str, Any]:
+    """JSON facts about a source model for its program: under "signatures" the functions that it has
+    by name, under "described" what it says about inputs and outputs of the one that is compiled.
 
     Raises the same error as `load` for a source that is not a model.
     """
@@ -122,7 +123,11 @@ def signatures(model: Any) -> dict[str, Function]:
         return {}
     frontend, source = _recognised(model)
     with errors_name(source.name):
-        return frontend.signatures(source) if frontend.signatures else {}
+        described = frontend.described(source, signature) if frontend.described else {}
+        return {
+            "signatures": frontend.signatures(source) if frontend.signatures else {},
+            "described": {name: asdict(d) for name, d in described.items()},
+        }
 
 
 def _with_weights(graph: Graph, new: NewWeights) -> Graph:

@@ -18,6 +18,7 @@ from tilesmith.perf.info import KernelInfo
 from tilesmith.program.main import Main, Symbol, TensorSpec
 from tilesmith.program.nodes import Arg, HostCall, KernelCall, Measurement, Report, Step, Transfer
 from tilesmith.program.visit import calls_of, host_calls_of, measurements_of, slots_of
+from tilesmith.support.described import Described
 
 from .native import ALIGNMENT, round_up, zeroed_bytes
 
@@ -151,6 +152,13 @@ class Program:
         told = self.metadata.get("indices")
         limits = told.items() if isinstance(told, dict) else ()
         return {name: n for name, n in limits if type(n) is int and n > 0}
+
+    @property
+    def described(self) -> dict[str, Described]:
+        """Descriptions of inputs and outputs from the source model, by name."""
+        told = self.metadata.get("described")
+        pairs = told.items() if isinstance(told, dict) else ()
+        return {name: Described.of_json(value) for name, value in pairs}
 
     @property
     def needs_callbacks(self) -> bool:

@@ -7,6 +7,7 @@ executable keeps a mapped model.
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import stat
@@ -115,3 +116,32 @@ def _file(array: np.ndarray) -> MappedFile | None:
     base = owner.base
     file = base.obj if isinstance(base, memoryview) else base
     return file if isinstance(file, MappedFile) else None
+
+
+class ByteStream(io.RawIOBase):
+    """A byte array as a read-only file, without the copy that `BytesIO` makes."""
+
+    def __init__(self, content: memoryview) -> None:
+        self._content, self._at = content, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
+        if begin + offset < 0:
+            raise ValueError("a place before the file's beginning")
+        self._at = begin + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any buffer
+        part = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)

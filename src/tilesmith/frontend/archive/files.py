@@ -7,7 +7,6 @@ archive.
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 import zipfile
@@ -18,6 +17,7 @@ import numpy as np
 
 from tilesmith.frontend.archive.json_values import Json
 from tilesmith.support.errors import ModelError
+from tilesmith.support.mapped import ByteStream
 
 _SIGNATURE = b"PK\x03\x04"
 _JSON_LIMIT = 1 << 30
@@ -37,7 +37,7 @@ class Archive:
         """
         self._content, self.name = memoryview(content), name
         try:
-            with zipfile.ZipFile(_Stream(self._content)) as z:
+            with zipfile.ZipFile(ByteStream(self._content)) as z:
                 entries = z.infolist()
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, EOFError) as e:
             raise ModelError(
@@ -106,32 +106,3 @@ class Archive:
         if info.file_size != info.compress_size or start + info.file_size > len(self._content):
             self.bad(f"entry {info.filename!r} ends outside of the file")
         return start, info.file_size
-
-
-class _Stream(io.RawIOBase):
-    """A byte array as a read-only file, without the copy that `BytesIO` makes."""
-
-    def __init__(self, content: memoryview) -> None:
-        self._content, self._at = content, 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
-        if begin + offset < 0:
-            raise ValueError("a place before the file's beginning")
-        self._at = begin + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any buffer
-        part = self._content[self._at : self._at + len(buffer)]
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)

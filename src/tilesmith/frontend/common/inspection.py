@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tilesmith.support.described import Described
+
 Function: TypeAlias = dict[str, dict[str, str]]
 """A function of a model: its "inputs" and its "outputs", by name with their declared types."""
 
@@ -23,6 +25,7 @@ class Inspection:
     unsupported: the operators that can't be imported at all.
     weight_bytes: size of the stored tensors.
     metadata: further entries of the file, by name.
+    described: what the file says about inputs and outputs, by name.
     """
 
     format: str
@@ -33,3 +36,4 @@ class Inspection:
     unsupported: frozenset[str] = frozenset()
     weight_bytes: int = 0
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    described: Mapping[str, Described] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.support.arguments import shown
+from tilesmith.support.described import Described
 from tilesmith.support.errors import ModelError
 from tilesmith.support.mapped import map_model
 
@@ -116,6 +117,8 @@ class Frontend:
     inspect: facts about a file, without importing it; None for a frontend that reads no files.
     signatures: by name, the functions that a model has; None for a frontend whose models have only
         one, without a name.
+    described: what a source says about inputs and outputs of the named function, by name; None for
+        a frontend whose models say nothing.
     """
 
     file: str
@@ -125,3 +128,4 @@ class Frontend:
     nodes: Callable[[Source], list[tuple[str, str]]] = lambda source: []
     inspect: Callable[[Source], Inspection] | None = None
     signatures: Callable[[Source], dict[str, Function]] | None = None
+    described: Callable[[Source, str | None], dict[str, Described]] | None = None

@@ -33,7 +33,7 @@ from tilesmith.frontend.tflite import (
     variables,
     weights,
 )
-from tilesmith.frontend.tflite.inspection import inspect, signatures
+from tilesmith.frontend.tflite.inspection import described, inspect, signatures
 from tilesmith.frontend.tflite.model import recognises
 from tilesmith.frontend.tflite.reader import load, nodes
 
@@ -75,6 +75,7 @@ TFLITE = Frontend(
     nodes,
     inspect,
     signatures,
+    described,
 )
 
 __all__ = ["FAMILIES", "TFLITE"]

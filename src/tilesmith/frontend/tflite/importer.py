@@ -18,7 +18,7 @@ from tilesmith.frontend.common.weights import NewWeights
 from tilesmith.frontend.tflite.complex_numbers import on_complex
 from tilesmith.frontend.tflite.model import Model, Operator, Subgraph, Tensor
 from tilesmith.frontend.tflite.node import TfliteNode
-from tilesmith.frontend.tflite.registry import CUSTOM, FORMS, OPERATORS
+from tilesmith.frontend.tflite.registry import import_function
 from tilesmith.frontend.tflite.tensors import contents
 from tilesmith.frontend.tflite.variables import written
 from tilesmith.graph.nodes import Data, Value
@@ -171,11 +171,9 @@ class TfliteImporter(Importer):
     def _results(self, node: TfliteNode) -> Sequence[Slot] | None:
         """An operator's outputs; None where an input failed.  Raises UnsupportedError."""
         operator = node.operator
-        is_custom = operator.kind == "CUSTOM"
-        domain, name = (CUSTOM, operator.custom_code) if is_custom else ("", operator.kind)
-        function = (FORMS if node.has_quantized else OPERATORS).find(domain, name)
+        function = import_function(operator, node.has_quantized)
         if function is None:
-            kind = "custom operator" if is_custom else "operator"
+            kind = "custom operator" if operator.kind == "CUSTOM" else "operator"
             of = " for quantised tensors" if node.has_quantized else ""
             raise UnsupportedError(f"the {kind} is not supported{of}")
         if any(isinstance(s, Failed) for s in node.slots):

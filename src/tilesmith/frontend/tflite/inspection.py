@@ -6,9 +6,11 @@ from collections import Counter
 
 from tilesmith.frontend.common.inspection import Function, Inspection
 from tilesmith.frontend.common.source import Source
+from tilesmith.frontend.tflite.metadata import ENTRY, Metadata
 from tilesmith.frontend.tflite.model import OPEN, Model, Signature, Tensor, read
-from tilesmith.frontend.tflite.reader import main_signature
-from tilesmith.frontend.tflite.registry import CUSTOM, OPERATORS
+from tilesmith.frontend.tflite.reader import chosen_signature
+from tilesmith.frontend.tflite.registry import import_function
+from tilesmith.support.described import Described
 
 _VERSION = "min_runtime_version"
 """The entry of metadata that is text: the oldest runtime that can run the model."""
@@ -17,15 +19,15 @@ _VERSION = "min_runtime_version"
 def inspect(source: Source) -> Inspection:
     """Facts about a TFLite file.  Raises ModelError if it is damaged."""
     model = read(source)
-    signature = main_signature(model)
+    signature = chosen_signature(model)
     main = _function(model, signature)
     operators: Counter[str] = Counter()
     unsupported: set[str] = set()
     for graph in model.subgraphs:
         for o in graph.operators:
             operators[o.name] += 1
-            is_custom = o.kind == "CUSTOM"
-            if OPERATORS.find(CUSTOM if is_custom else "", o.name) is None:
+            tensors = [graph.tensors[i] for i in (*o.inputs, *o.outputs) if i >= 0]
+            if import_function(o, any(t.is_quantized for t in tensors)) is None:
                 unsupported.add(o.name)
     return Inspection(
         f"TFLite, schema version {model.root.version}",
@@ -36,6 +38,7 @@ def inspect(source: Source) -> Inspection:
         frozenset(unsupported),
         sum(_stored_bytes(model, t) for g in model.subgraphs for t in g.tensors),
         _metadata(model),
+        Metadata(model).described(signature),
     )
 
 
@@ -43,6 +46,14 @@ def signatures(source: Source) -> dict[str, Function]:
     """The signatures of a TFLite model.  Raises ModelError if it is damaged."""
     model = read(source)
     return {s.name: _function(model, s) for s in model.signatures}
+
+
+def described(source: Source, name: str | None) -> dict[str, Described]:
+    """Descriptions of inputs and outputs of a signature, by their names.  Raises
+    ModelError for damaged metadata.
+    """
+    model = read(source)
+    return Metadata(model).described(chosen_signature(model, name))
 
 
 def _function(model: Model, signature: Signature) -> Function:
@@ -64,7 +75,10 @@ def _metadata(model: Model) -> dict[str, object]:
     for s in model.signatures:
         pairs = [", ".join(map(": ".join, named.items())) for named in _function(model, s).values()]
         entries[f"signature {s.name}"] = " -> ".join(pairs)
+    entries |= Metadata(model).about
     for name, content in model.metadata.items():
+        if name == ENTRY:
+            continue
         is_text = name == _VERSION
         text = content.decode(errors="replace").rstrip("\0")
         entries[name] = text if is_text else f"{len(content)} bytes"

@@ -102,7 +102,7 @@ class Tensor:
     @property
     def is_quantized(self) -> bool:
         """Whether the tensor's integers stand for real numbers."""
-        return self.quantization is not None and self.dtype.is_int
+        return self.quantization is not None and "INT" in self.type_name
 
     def is_stored_as(self, other: Tensor) -> bool:
         """Whether equal numbers are stored as equal integers in both tensors."""

@@ -35,10 +35,7 @@ def nodes(source: Source) -> list[tuple[str, str]]:
 
 
 def _graph(model: Model, given: Given) -> Graph:
-    signature = main_signature(model)
-    for s in model.signatures:
-        if s.name == given.signature:
-            signature = s
+    signature = chosen_signature(model, given.signature)
     builder = FoldingBuilder(signature.name or "main")
     importer = TfliteImporter(builder, model, given.weights)
     importer.states.taken |= {i for s in (signature, *model.signatures) for i in s.inputs}
@@ -65,12 +62,12 @@ def _graph(model: Model, given: Given) -> Graph:
     return dce(importer.states.finished(builder.finish(outputs, list(signature.outputs))))
 
 
-def main_signature(model: Model) -> Signature:
-    """The model's first signature.  A model without signatures gets one for the main subgraph, with
-    the names of its tensors.
+def chosen_signature(model: Model, name: str | None = None) -> Signature:
+    """The model's signature of this name; without a name the first one of the main subgraph.  A
+    model without signatures gets one, with the names of its tensors.
     """
     for signature in model.signatures:
-        if signature.subgraph == _MAIN:
+        if signature.name == name or (name is None and signature.subgraph == _MAIN):
             return signature
     graph = model.subgraph(_MAIN)
     return Signature(

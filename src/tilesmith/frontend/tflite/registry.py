@@ -16,6 +16,7 @@ from typing import TypeAlias, TypeVar
 
 from tilesmith.frontend.common.registry import Registry
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.tflite.model import Operator
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.ops.base import Op
 
@@ -27,8 +28,21 @@ CUSTOM = "custom"
 OPERATORS: Registry[ImportFunction] = Registry()
 """The operators by domain (empty for builtin ones) and name."""
 
+FORMS: Registry[ImportFunction] = Registry()
+"""The operators that have a quantised input or output, by domain and name."""
+
 _F = TypeVar("_F", bound=ImportFunction)
 """The type of a registered function, some of which TensorFlow's reader calls, too."""
+
+
+def import_function(operator: Operator, has_quantized: bool) -> ImportFunction | None:
+    """The function that imports an operator; None if it is not supported.
+
+    has_quantized: whether an input or output holds quantised numbers.
+    """
+    is_custom = operator.kind == "CUSTOM"
+    domain, name = (CUSTOM, operator.custom_code) if is_custom else ("", operator.kind)
+    return (FORMS if has_quantized else OPERATORS).find(domain, name)
 
 
 def tflite_op(*names: str, domain: str = "") -> Callable[[_F], _F]:
@@ -40,9 +54,6 @@ def tflite_op(*names: str, domain: str = "") -> Callable[[_F], _F]:
 
     return enter
 
-
-FORMS: Registry[ImportFunction] = Registry()
-"""The operators that have a quantised input or output, by domain and name."""
 
 quantized_op = FORMS.register
 
