@@ -112,3 +112,21 @@ def test_an_rnn_with_a_variable_tensor() -> None:
     exe = ts.compile(content)
     for x, expected in zip(inputs, litert(content, inputs), strict=True):
         np.testing.assert_allclose(exe(x), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_result_that_is_the_state_before_the_run(tmp_path: Path) -> None:
+    """The old value is a result, and the new one is written to its memory in the same run."""
+    model = ModelWriter()
+    g = model.graph()
+    x, old, total = g.input((1, 3), name="x"), g.tensor((1, 3), name="old"), g.tensor((1, 3))
+    line = handle(g, "sum")
+    g.op("READ_VARIABLE", [line], [old], "ReadVariableOptions")
+    g.op("ADD", [x, old], [total], "AddOptions")
+    g.op("ASSIGN_VARIABLE", [line, total], [], "AssignVariableOptions")
+    g.output(old)
+    exe = ts.compile(model.bytes())
+    for number, before in ((1, 0), (2, 1), (4, 3)):
+        np.testing.assert_array_equal(exe(np.full((1, 3), number, np.float32)), [[before] * 3])
+    exe.save(tmp_path / "m.tsm", stubs=True)
+    stub = (tmp_path / "m.pyi").read_text()
+    assert "x: " in stub and "sum" not in stub

@@ -55,7 +55,7 @@ def command(
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    check_source(model, "check needs the source model (.onnx or .pt2): a .tsm has no reference")
+    check_source(model, "check needs the source model: a .tsm has no reference")
     wanted = replace(wanted, model=model)
     if plan:
         _show_plan(model, plan_of(wanted), json)

@@ -72,6 +72,8 @@ def _differences(graph: Graph, content: bytes, seed: int) -> dict[str, float]:
     inputs = random_inputs(own.program.expected_inputs, seed, own.program.index_limits)
     states = {name: first.copy() for name, first in own.states.items()}
     expected: dict[str, Any] = own.run(inputs)
+    for output, state in own.program.states:
+        expected[own.program.outputs[output].name] = own.states[own.program.inputs[state].name]
     results: dict[str, Any] = written.run({**inputs, **states})
     return {name: _difference(expected[name], results[name]) for name in expected}
 

@@ -93,7 +93,7 @@ class Ran(Generic[IR]):
 @depth_checked(UsageError, "the program", "see with --to which pass can't walk it")
 def command(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="An .onnx or .pt2 model, or IR text.")
+        Path, typer.Argument(metavar="SOURCE", help="An .onnx, .pt2 or .tflite model, or IR text.")
     ],
     wanted: Request,
     passes: Annotated[
@@ -210,7 +210,8 @@ def _read(path: Path, wanted: Request, session: Session) -> Graph | Func:
         text = path.read_text()
     except UnicodeDecodeError:
         raise UsageError(
-            f"{str(path)!r} is neither an .onnx or .pt2 model nor the text of a graph or kernel"
+            f"{str(path)!r} is neither an .onnx, .pt2 or .tflite model nor the text of a graph or "
+            "kernel"
         ) from None
     if not text.lstrip().startswith("graph "):
         return parse_func(text)

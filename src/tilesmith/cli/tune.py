@@ -39,7 +39,7 @@ def command(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    check_source(model, "tune needs the source model (.onnx or .pt2): a .tsm is compiled already")
+    check_source(model, "tune needs the source model: a .tsm is compiled already")
     if output is not None:
         check_output(output)
     with apart_from(output):

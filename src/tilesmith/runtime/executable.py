@@ -69,11 +69,9 @@ class Executable:
         program = runner.program
         self.runner, self.program = runner, program
         self.threads, self.limits = runner.threads, runner.limits
-        self._run, self._inputs, self._outputs = runner.call, program.inputs, program.outputs
         self._states = States(program) if program.states else None
-        if self._states is not None:
-            self._run = self._states.calling(runner.call)
-            self._inputs, self._outputs = self._states.inputs, self._states.outputs
+        self._run = runner.call if self._states is None else self._states.calling(runner.call)
+        self._inputs, self._outputs = program.given, program.results
         self._single = len(self._outputs) == 1
         self._input_count = len(self._inputs)
         self._input_names = dict.fromkeys(s.name for s in self._inputs)

@@ -6,12 +6,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tilesmith.support.errors import UsageError
 
 from .arrays import check_count
-from .program import Program, TensorSpec
+from .program import Program
 from .runner import given_outputs
 
 
@@ -22,38 +20,16 @@ class States:
     """
 
     def __init__(self, program: Program) -> None:
-        outputs, inputs = (set(numbers) for numbers in zip(*program.states, strict=True))
-        self._inputs, self._outputs = program.inputs, program.outputs
-        self._is_state_input = [i in inputs for i in range(len(program.inputs))]
-        self._is_state_output = [o in outputs for o in range(len(program.outputs))]
-        self._first = {
-            name: array
-            for name, array in program.default_arrays.items()
-            if any(program.inputs[i].name == name for i in inputs)
-        }
+        self._program = program
+        states = {program.inputs[i].name for _, i in program.states}
+        self._first = {n: a for n, a in program.default_arrays.items() if n in states}
         self._lock = threading.Lock()
-        self.arrays: dict[str, np.ndarray] = {}
-        self.reset()
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """The program's inputs that callers give."""
-        pairs = zip(self._inputs, self._is_state_input, strict=True)
-        return tuple(spec for spec, is_state in pairs if not is_state)
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """The program's outputs that callers get."""
-        pairs = zip(self._outputs, self._is_state_output, strict=True)
-        return tuple(spec for spec, is_state in pairs if not is_state)
+        self.arrays = {name: first.copy() for name, first in self._first.items()}
 
     def reset(self) -> None:
         """Set all states to their initial values, in the same arrays."""
         for name, first in self._first.items():
-            if name in self.arrays:
-                self.arrays[name][...] = first
-            else:
-                self.arrays[name] = first.copy()
+            self.arrays[name][...] = first
 
     def share(self, other: States) -> None:
         """Take the arrays of `other` for the states of the same name.  Raises UsageError for states
@@ -80,29 +56,29 @@ class States:
         between.
         """
         left = iter(arrays)
+        states = {name: a.copy() for name, a in self.arrays.items()} if copies else self.arrays
         return tuple(
-            (self.arrays[spec.name].copy() if copies else self.arrays[spec.name])
-            if is_state
-            else next(left)
-            for spec, is_state in zip(self._inputs, self._is_state_input, strict=True)
+            states[s.name] if s.name in states else next(left) for s in self._program.inputs
         )
 
     def calling(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A wrapper of `run`, a call of the program.  It takes and returns the inputs and outputs
         that are not states.
         """
-        inputs, outputs = self.inputs, self.outputs
-        is_single = len(outputs) == 1
+        program = self._program
+        is_single = len(program.results) == 1
+        is_state = [False] * len(program.outputs)
+        for number, _ in program.states:
+            is_state[number] = True
 
         def call(arrays: Sequence[Any], out: Any = None) -> Any:
-            check_count(arrays, inputs)
+            check_count(arrays, program.given)
             if out is not None:
-                rooms = iter(given_outputs(outputs, out))
-                out = [None if is_state else next(rooms) for is_state in self._is_state_output]
+                rooms = iter(given_outputs(program.results, out))
+                out = [None if kept else next(rooms) for kept in is_state]
             with self._lock:
-                results = run(self.joined(arrays), out)
-            pairs = zip(results, self._is_state_output, strict=True)
-            kept = tuple(value for value, is_state in pairs if not is_state)
-            return kept[0] if is_single else kept
+                values = run(self.joined(arrays), out)
+            results = tuple(v for v, kept in zip(values, is_state, strict=True) if not kept)
+            return results[0] if is_single else results
 
         return call

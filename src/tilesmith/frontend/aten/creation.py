@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from tilesmith.ir.expr import Expr
 from tilesmith.ir.types import Dim
 from tilesmith.ops.gather import Trilu
 
-Size: TypeAlias = "Dim | Value"
-
 
 @aten_op("aten.scalar_tensor.default")
 def scalar_tensor(n: AtenNode, s: Operand, dtype: DType | None = None) -> Value:
@@ -29,10 +26,10 @@ def scalar_tensor(n: AtenNode, s: Operand, dtype: DType | None = None) -> Value:
 
 @aten_op("aten.full.default")
 def full(
-    n: AtenNode, size: Sequence[Size], fill_value: Operand, dtype: DType | None = None
+    n: AtenNode, size: Sequence[Dim], fill_value: Operand, dtype: DType | None = None
 ) -> Value:
     kind = fill_value.dtype if isinstance(fill_value, Value) else number_type(fill_value)
-    return n.full(fill_value, n.dims_of(size), dtype or kind)
+    return n.full(fill_value, size, dtype or kind)
 
 
 @aten_op("aten.full_like.default")
@@ -46,9 +43,9 @@ def fill(n: AtenNode, self: Value, value: Operand) -> Value:
 
 
 def _constant(
-    n: AtenNode, size: Sequence[Size], dtype: DType | None = None, *, number: int
+    n: AtenNode, size: Sequence[Dim], dtype: DType | None = None, *, number: int
 ) -> Value:
-    return n.full(number, n.dims_of(size), dtype or f32)
+    return n.full(number, size, dtype or f32)
 
 
 def _constant_like(n: AtenNode, self: Value, dtype: DType | None = None, *, number: int) -> Value:
@@ -65,15 +62,15 @@ for _name, _overload, _number in (
 
 @aten_op("aten.empty_strided.default", "aten.empty_permuted.default")
 def empty_strided(
-    n: AtenNode, size: Sequence[Size], stride: Sequence[Size], dtype: DType | None = None
+    n: AtenNode, size: Sequence[Dim], stride: object, dtype: DType | None = None
 ) -> Value:
-    return n.full(0, n.dims_of(size), dtype or f32)
+    return n.full(0, size, dtype or f32)
 
 
 def _new(
-    n: AtenNode, self: Value, size: Sequence[Size], dtype: DType | None = None, *, number: int
+    n: AtenNode, self: Value, size: Sequence[Dim], dtype: DType | None = None, *, number: int
 ) -> Value:
-    return n.full(number, n.dims_of(size), dtype or self.dtype)
+    return n.full(number, size, dtype or self.dtype)
 
 
 for _name, _number in (("empty", 0), ("zeros", 0), ("ones", 1)):
@@ -82,7 +79,7 @@ for _name, _number in (("empty", 0), ("zeros", 0), ("ones", 1)):
 
 @aten_op("aten.new_empty_strided.default")
 def new_empty_strided(
-    n: AtenNode, self: Value, size: Sequence[Size], stride: Sequence[Size],
+    n: AtenNode, self: Value, size: Sequence[Dim], stride: object,
     dtype: DType | None = None,
 ) -> Value:  # fmt: skip
     return _new(n, self, size, dtype, number=0)
@@ -90,9 +87,9 @@ def new_empty_strided(
 
 @aten_op("aten.new_full.default")
 def new_full(
-    n: AtenNode, self: Value, size: Sequence[Size], fill_value: Operand, dtype: DType | None = None
+    n: AtenNode, self: Value, size: Sequence[Dim], fill_value: Operand, dtype: DType | None = None
 ) -> Value:
-    return n.full(fill_value, n.dims_of(size), dtype or self.dtype)
+    return n.full(fill_value, size, dtype or self.dtype)
 
 
 @aten_op("aten.arange.start_step")

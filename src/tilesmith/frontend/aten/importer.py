@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from inspect import signature
 from itertools import zip_longest
 from typing import Any
@@ -137,6 +137,8 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 @cache
 def _sizes_of(function: Callable[..., Any]) -> frozenset[str]:
     """The parameters of an import function that accept extents but no values."""
+    while isinstance(function, partial):
+        function = function.func
     kinds = getattr(function, "__annotations__", {}).items()
     words = {name: set(_WORD.findall(str(kind))) for name, kind in kinds}
     return frozenset(name for name, of in words.items() if "Dim" in of and "Value" not in of)

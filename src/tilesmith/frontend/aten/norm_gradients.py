@@ -65,10 +65,9 @@ def native_group_norm_backward(
 
     mean, rstd: statistics [N, group] of the forward pass.
     """
-    channels = n.dims_of((C,))[0]
-    if not isinstance(channels, int):
-        n.unsupported(f"C is the symbolic {channels}; give the inputs a fixed number of channels")
-    apart = (N, group, channels // group, HxW)
+    if not isinstance(C, int):
+        n.unsupported(f"C is the symbolic {C}; give the inputs a fixed number of channels")
+    apart = (N, group, C // group, HxW)
     grad, x = (n.reshape(widened(v), apart) for v in (grad_out, input))
     mean, rstd = (n.reshape(v, (N, group, 1, 1)) for v in (mean, rstd))
     normal = _normal(x, mean, rstd)
@@ -76,17 +75,17 @@ def native_group_norm_backward(
     if output_mask[0]:
         scaled = grad
         if weight is not None:
-            factors = n.reshape(widened(weight), (group, channels // group, 1))
+            factors = n.reshape(widened(weight), (group, C // group, 1))
             scaled = grad * factors
         gradient = n.cast(_of_input(n, scaled, normal, rstd, (2, 3)), input.dtype)
         to_input = n.reshape(gradient, input.type.shape)
     if output_mask[1]:
         gradient = _sum(grad * normal, (0, 3))
         dtype = input.dtype if weight is None else weight.dtype
-        to_weight = n.cast(n.reshape(gradient, (channels,)), dtype)
+        to_weight = n.cast(n.reshape(gradient, (C,)), dtype)
     if output_mask[2]:
         dtype = input.dtype if weight is None else weight.dtype
-        to_bias = n.cast(n.reshape(_sum(grad, (0, 3)), (channels,)), dtype)
+        to_bias = n.cast(n.reshape(_sum(grad, (0, 3)), (C,)), dtype)
     return to_input, to_weight, to_bias
 
 

@@ -10,11 +10,10 @@ from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.program import Memory
 from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
-from tilesmith.frontend.aten.shapes import Size
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64, u8
-from tilesmith.ir.types import same_shape
+from tilesmith.ir.types import Dim, same_shape
 from tilesmith.ops import gather, rules, scan, scatter, slicing
 from tilesmith.ops.functions import where
 from tilesmith.support.errors import UnsupportedError
@@ -132,10 +131,10 @@ def masked_scatter(n: AtenNode, self: Value, mask: Value, source: Value) -> Valu
 
 @aten_op("aten.masked_scatter_backward.default")
 def masked_scatter_backward(
-    n: AtenNode, grad_output: Value, mask: Value, sizes: Sequence[Size]
+    n: AtenNode, grad_output: Value, mask: Value, sizes: Sequence[Dim]
 ) -> Value:
     """The gradient of `source`: gradients of the elements that the mask took, then zeros."""
-    dims = n.dims_of(sizes)
+    dims = tuple(sizes)
     flat = n.reshape(n.expand(n.truth(mask), grad_output.type.shape), (-1,))
     number = n.add(scan.CumSum(0), n.cast(flat, i64)) - 1
     number = where(flat, number, 0)

@@ -15,18 +15,17 @@ from tilesmith.ops.functions import where
 
 
 @aten_op("aten.repeat_interleave.Tensor")
-def repeat_interleave(n: AtenNode, repeats: Value, output_size: Dim | Value | None = None) -> Value:
+def repeat_interleave(n: AtenNode, repeats: Value, output_size: Dim | None = None) -> Value:
     """The index of each element, repeated as often as the element's value."""
     counts = n.cast(repeats, i64)
     negative = counts < 0
     n.builder.require_zero(n.cast(negative, i64).sum((0,), keepdims=True))
     summed = counts.sum((0,), keepdims=True)
     if output_size is None:
-        (total,) = n.extents(summed, "the number of repetitions")
+        (output_size,) = n.extents(summed, "the number of repetitions")
     else:
-        (total,) = n.dims_of((output_size,))
-        n.builder.require_zero(summed - n.of_dims((total,), (1,)))
-    return n.cast(_segments(n, counts, total), repeats.dtype)
+        n.builder.require_zero(summed - n.of_dims((output_size,), (1,)))
+    return n.cast(_segments(n, counts, output_size), repeats.dtype)
 
 
 def _segments(n: AtenNode, counts: Value, total: Dim) -> Value:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from tilesmith.ops import rules, scatter, slicing
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.runtime_shape import Window
 
-Size: TypeAlias = "Dim | Value"
 """A size, or a tensor of rank 0 that becomes a size in a run."""
 
 
@@ -44,8 +42,8 @@ def copy(n: AtenNode, self: Value, src: Operand, non_blocking: bool = False) -> 
 
 @aten_op("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default",
          "aten._reshape_copy.default", "aten.view_copy.default")  # fmt: skip
-def view(n: AtenNode, self: Value, size: Sequence[Size]) -> Value:
-    return n.reshape(self, n.dims_of(size))
+def view(n: AtenNode, self: Value, size: Sequence[Dim]) -> Value:
+    return n.reshape(self, size)
 
 
 @aten_op("aten.view_as.default", "aten.reshape_as.default")
@@ -65,23 +63,21 @@ def flatten(n: AtenNode, self: Value, start_dim: int = 0, end_dim: int = -1) -> 
 
 
 @aten_op("aten.unflatten.int")
-def unflatten(n: AtenNode, self: Value, dim: int, sizes: Sequence[Size]) -> Value:
+def unflatten(n: AtenNode, self: Value, dim: int, sizes: Sequence[Dim]) -> Value:
     axis, dims = n.axis(dim, self.type.rank), self.type.shape
-    wanted = n.dims_of(sizes)
-    known = extents.product(d for d in wanted if not same_dim(d, -1))
+    known = extents.product(d for d in sizes if not same_dim(d, -1))
     rest = extents.quotient(dims[axis], known)
-    inner = tuple(rest if same_dim(d, -1) and rest is not None else d for d in wanted)
+    inner = tuple(rest if same_dim(d, -1) and rest is not None else d for d in sizes)
     return n.reshape(self, (*dims[:axis], *inner, *dims[axis + 1 :]))
 
 
 @aten_op("aten.expand.default", "aten.expand_copy.default")
-def expand(n: AtenNode, self: Value, size: Sequence[Size], implicit: bool = False) -> Value:
+def expand(n: AtenNode, self: Value, size: Sequence[Dim], implicit: bool = False) -> Value:
     """`self` broadcast to a size.  In the size, -1 keeps an axis."""
-    wanted = n.dims_of(size)
-    more = len(wanted) - self.type.rank
+    more = len(size) - self.type.rank
     dims = [
         self.type.shape[a - more] if a >= more and same_dim(d, -1) else d
-        for a, d in enumerate(wanted)
+        for a, d in enumerate(size)
     ]
     return n.expand(self, dims)
 
@@ -151,7 +147,7 @@ def squeeze(n: AtenNode, self: Value, dim: Sequence[int] | int | None = None) ->
 
 
 @aten_op("aten.select.int", "aten.select_copy.int")
-def select(n: AtenNode, self: Value, dim: int, index: Size) -> Value:
+def select(n: AtenNode, self: Value, dim: int, index: Dim | Value) -> Value:
     axis, dims = n.axis(dim, self.type.rank), self.type.shape
     if isinstance(index, Value):
         return n.add(Gather(axis), self, index)
@@ -173,18 +169,17 @@ def _at(index: Dim, extent: Dim, axis: int) -> slicing.Slice:
 
 
 def _cut(
-    n: AtenNode, self: Value, dim: int, start: Size | None, end: Size | None, step: int
+    n: AtenNode, self: Value, dim: int, start: Dim | None, end: Dim | None, step: int
 ) -> tuple[int, Dim, Dim]:
     """The axis of a slice, its start and its end, as extents."""
     axis = n.axis(dim, self.type.rank)
-    first, last = n.dims_of((0 if start is None else start,
-                             self.type.shape[axis] if end is None else end))  # fmt: skip
-    return axis, first, last
+    last = self.type.shape[axis] if end is None else end
+    return axis, 0 if start is None else start, last
 
 
 @aten_op("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(
-    n: AtenNode, self: Value, dim: int = 0, start: Size | None = None, end: Size | None = None,
+    n: AtenNode, self: Value, dim: int = 0, start: Dim | None = None, end: Dim | None = None,
     step: int = 1,
 ) -> Value:  # fmt: skip
     axis, first, last = _cut(n, self, dim, start, end, step)
@@ -198,17 +193,16 @@ def _covers(end: Dim, extent: Dim) -> bool:
 
 
 @aten_op("aten.narrow.default")
-def narrow(n: AtenNode, self: Value, dim: int, start: Size, length: Size) -> Value:
-    first, count = n.dims_of((start, length))
-    if isinstance(first, int) and first < 0:
-        first = extents.total((first, self.type.shape[n.axis(dim, self.type.rank)]))
-    return slice_(n, self, dim, first, extents.total((first, count)))
+def narrow(n: AtenNode, self: Value, dim: int, start: Dim, length: Dim) -> Value:
+    if isinstance(start, int) and start < 0:
+        start = extents.total((start, self.type.shape[n.axis(dim, self.type.rank)]))
+    return slice_(n, self, dim, start, extents.total((start, length)))
 
 
 @aten_op("aten.slice_scatter.default")
 def slice_scatter(
-    n: AtenNode, self: Value, src: Value, dim: int = 0, start: Size | None = None,
-    end: Size | None = None, step: int = 1,
+    n: AtenNode, self: Value, src: Value, dim: int = 0, start: Dim | None = None,
+    end: Dim | None = None, step: int = 1,
 ) -> Value:  # fmt: skip
     """`self` with the positions of a slice replaced by `src`."""
     axis, first, last = _cut(n, self, dim, start, end, step)
@@ -272,12 +266,11 @@ def stack(n: AtenNode, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 @aten_op("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default", "aten.split.sizes")
 def split_with_sizes(
-    n: AtenNode, self: Value, split_sizes: Sequence[Size], dim: int = 0
+    n: AtenNode, self: Value, split_sizes: Sequence[Dim], dim: int = 0
 ) -> tuple[Value, ...]:
-    sizes = n.dims_of(split_sizes)
-    if len(sizes) == 1:
+    if len(split_sizes) == 1:
         return (self,)
-    parts = n.add(slicing.Split(n.axis(dim, self.type.rank), sizes), self)
+    parts = n.add(slicing.Split(n.axis(dim, self.type.rank), tuple(split_sizes)), self)
     return parts if isinstance(parts, tuple) else (parts,)
 
 
@@ -372,10 +365,9 @@ def roll(
 
 
 @aten_op("aten.repeat.default")
-def repeat(n: AtenNode, self: Value, repeats: Sequence[Size]) -> Value:
-    counts = n.dims_of(repeats)
-    wide = n.reshape(self, (*[1] * (len(counts) - self.type.rank), *self.type.shape))
-    return tiled(n, wide, counts)
+def repeat(n: AtenNode, self: Value, repeats: Sequence[Dim]) -> Value:
+    wide = n.reshape(self, (*[1] * (len(repeats) - self.type.rank), *self.type.shape))
+    return tiled(n, wide, tuple(repeats))
 
 
 @aten_op("aten.unfold.default", "aten.unfold_copy.default")
@@ -430,17 +422,17 @@ def _pads(rank: int, pad: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 @aten_op("aten.constant_pad_nd.default")
-def constant_pad(n: AtenNode, self: Value, pad: Sequence[Size], value: Number = 0) -> Value:
+def constant_pad(n: AtenNode, self: Value, pad: Sequence[Dim], value: Number = 0) -> Value:
     filler = n.number(value, "the value")
     if self.dtype.is_bool:
         filler = bool(filler)
     elif self.dtype.is_int:
         filler = int(filler)
-    return n.add(slicing.Pad(_pads(self.type.rank, n.dims_of(pad)), "constant", filler), self)
+    return n.add(slicing.Pad(_pads(self.type.rank, pad), "constant", filler), self)
 
 
-def _bordered(n: AtenNode, self: Value, padding: Sequence[Size], mode: str) -> Value:
-    return n.add(slicing.Pad(_pads(self.type.rank, n.dims_of(padding)), mode), self)
+def _bordered(n: AtenNode, self: Value, padding: Sequence[Dim], mode: str) -> Value:
+    return n.add(slicing.Pad(_pads(self.type.rank, padding), mode), self)
 
 
 for _rank in (1, 2, 3):
@@ -452,7 +444,7 @@ for _rank in (1, 2, 3):
 def pad(
     n: AtenNode,
     self: Value,
-    pad: Sequence[Size],
+    pad: Sequence[Dim],
     mode: str = "constant",
     value: Number | None = None,
 ) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.node import TfliteNode
-from tilesmith.frontend.tflite.registry import same_operator, tflite_op
+from tilesmith.frontend.tflite.registry import same_operators, tflite_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i32
 from tilesmith.ops import activation as act
@@ -26,8 +26,7 @@ _PLAIN: dict[str, Callable[[], Op]] = {
     "TANH": ew.Tanh,
 }
 
-for _name, _make in _PLAIN.items():
-    same_operator(_name, _make)
+same_operators(_PLAIN)
 
 FUSED = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 """Activation functions that are fused into other operators, in the order of their numbers."""

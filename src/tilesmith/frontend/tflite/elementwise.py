@@ -10,7 +10,7 @@ from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.activations import activate
 from tilesmith.frontend.tflite.node import TfliteNode
-from tilesmith.frontend.tflite.registry import OPERATORS, same_operator, stored_op, tflite_op
+from tilesmith.frontend.tflite.registry import OPERATORS, same_operators, stored_op, tflite_op
 from tilesmith.ir.dtypes import f64, i16, i32, u8
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import functions as fn
@@ -54,9 +54,8 @@ _ARITHMETIC: dict[str, Callable[[], Op]] = {
 }
 """Operators with a fused activation function."""
 
-for _table, _arity in ((_UNARY, 1), (_BINARY, 2)):
-    for _name, _make in _table.items():
-        same_operator(_name, _make, _arity)
+same_operators(_UNARY)
+same_operators(_BINARY, 2)
 
 
 def _arithmetic(n: TfliteNode, make: Callable[[], Op]) -> Result:

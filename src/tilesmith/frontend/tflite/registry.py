@@ -11,7 +11,8 @@ registered with `@quantized_op` computes the integers of TFLite's kernels.  One 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from tilesmith.frontend.common.registry import Registry
@@ -68,10 +69,13 @@ def stored_op(*names: str) -> Callable[[_F], _F]:
     return enter
 
 
-def same_operator(name: str, make: Callable[[], Op], arity: int = 1) -> None:
-    """Register an operator of floats without options that equals one of ours."""
+def same_operators(table: Mapping[str, Callable[[], Op]], arity: int = 1, prefix: str = "") -> None:
+    """Register operators of floats without options that equal ones of ours, by their names without
+    `prefix`.
+    """
 
-    def convert(n: TfliteNode) -> Result:
+    def convert(make: Callable[[], Op], n: TfliteNode) -> Result:
         return n.add(make(), *(n.input(i) for i in range(arity)))
 
-    OPERATORS.register(name)(convert)
+    for name, make in table.items():
+        OPERATORS.register(prefix + name)(partial(convert, make))

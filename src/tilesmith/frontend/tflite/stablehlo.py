@@ -9,7 +9,7 @@ from tilesmith.frontend.common.lists import joined, listed, picked
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.model import OPEN
 from tilesmith.frontend.tflite.node import TfliteNode
-from tilesmith.frontend.tflite.registry import same_operator, stored_op, tflite_op
+from tilesmith.frontend.tflite.registry import same_operators, stored_op, tflite_op
 from tilesmith.frontend.tflite.slices import updated
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -53,9 +53,8 @@ _COMPARISONS: dict[str, Callable[[], Op]] = {
 }
 """Comparisons, in the order of their numbers in files."""
 
-for _table, _arity in ((_UNARY, 1), (_BINARY, 2)):
-    for _name, _make in _table.items():
-        same_operator(f"STABLEHLO_{_name}", _make, _arity)
+same_operators(_UNARY, prefix="STABLEHLO_")
+same_operators(_BINARY, 2, prefix="STABLEHLO_")
 
 
 @tflite_op("STABLEHLO_AND")
