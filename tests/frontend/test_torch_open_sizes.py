@@ -147,3 +147,35 @@ def test_chunks_of_an_axis_without_elements() -> None:
     x = torch.zeros(0, 2)
     parts = ts.compile(torch.export.export(Chunks(), (x,)))(x.numpy())
     assert [tuple(p.shape) for p in parts] == [tuple(p.shape) for p in x.chunk(3)]
+
+
+class Numbers(torch.nn.Module):
+    """Numbers that only a run knows, beside tensors of rank 0."""
+
+    def forward(self, x, count, factor):
+        share, columns = 0.1 / x.shape[1], x.shape[1]
+        total = x.sum()
+        return (
+            total * share,
+            count * columns,
+            torch.full((2,), share),
+            total.clamp(max=share),
+            torch.where(total > 0, total, share),
+            total * factor.item(),
+            total * factor,
+            F.cross_entropy(x, x[:, 0].long() % 2, label_smoothing=0.1),
+        )
+
+
+def test_numbers_of_a_run_are_no_tensors() -> None:
+    """They have no part in the element type of a result: f32 times a number stays f32."""
+    count, factor = torch.tensor(3, dtype=torch.int32), torch.tensor(2.5, dtype=torch.float64)
+    x = torch.randn(4, 5)
+    exe = ts.compile(Numbers(), (x, count, factor), dynamic={"x": {1: (1, 10)}})
+    compiled = torch.compile(Numbers(), backend="tilesmith", dynamic=True)
+    for columns in (5, 7):
+        x = torch.randn(4, columns)
+        expected = Numbers()(x, count, factor)
+        for results in (exe(x, count, factor), compiled(x, count, factor)):
+            for result, wanted in zip(results, expected, strict=True):
+                torch.testing.assert_close(torch.as_tensor(result), wanted)

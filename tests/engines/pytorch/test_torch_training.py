@@ -199,3 +199,23 @@ def test_the_gradient_of_an_open_table_that_only_its_size_describes():
         for function, table in zip((looked_up, compiled), tables, strict=True):
             function(table).sum().backward()
         assert torch.equal(tables[0].grad, tables[1].grad)
+
+
+def test_results_that_are_not_row_major_can_be_written():
+    """A graph break leaves the write to eager mode: the result must be no view."""
+
+    def masked(x, mask):
+        y = x.clone()
+        y[mask] = 1
+        return y
+
+    compiled = torch.compile(masked, backend="tilesmith")
+    columns = [torch.randn(6, 5).t().requires_grad_() for _ in range(2)]
+    with torch.no_grad():
+        columns[1].copy_(columns[0])
+    mask = torch.tensor(False)
+    results = [f(x, mask) for f, x in zip((masked, compiled), columns, strict=True)]
+    assert torch.equal(*results) and results[0].stride() == results[1].stride()
+    for result in results:
+        (result * 3).sum().backward()
+    assert torch.equal(columns[0].grad, columns[1].grad)

@@ -90,7 +90,7 @@ class Native:
             tensors = [t.contiguous() for t in tensors]
         results = self._computed(tensors)
         for i, order in self._returned:
-            results[i] = results[i].permute(order)
+            results[i] = _permuted(results[i], order)
         return results
 
     def _computed(self, tensors: list[Any]) -> list[Any]:
@@ -106,6 +106,15 @@ class Native:
         addresses = tuple(map(_address, tensors)), tuple(map(_address, made))
         self.exe.run_at(*addresses, sizes)
         return made
+
+
+def _permuted(x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """`x` with its axes in another order, as a tensor of its own and not a view.  PyTorch refuses
+    later writes to a view that a compiled function with gradients returns.
+    """
+    shape, strides = [x.shape[a] for a in order], [x.stride(a) for a in order]
+    storage = x.untyped_storage()
+    return torch.empty(0, dtype=x.dtype).set_(storage, x.storage_offset(), shape, strides)
 
 
 def _inverse(order: Sequence[int]) -> list[int]:

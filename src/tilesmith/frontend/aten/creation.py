@@ -28,8 +28,7 @@ def scalar_tensor(n: AtenNode, s: Operand, dtype: DType | None = None) -> Value:
 def full(
     n: AtenNode, size: Sequence[Dim], fill_value: Operand, dtype: DType | None = None
 ) -> Value:
-    kind = fill_value.dtype if isinstance(fill_value, Value) else number_type(fill_value)
-    return n.full(fill_value, size, dtype or kind)
+    return n.full(fill_value, size, dtype or number_type(fill_value))
 
 
 @aten_op("aten.full_like.default")

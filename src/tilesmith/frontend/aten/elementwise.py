@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.aten.promotion import Number, Operand, result_type
+from tilesmith.frontend.aten.promotion import Number, Operand
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.frontend.common.arithmetic import angle, floor_quotient
 from tilesmith.graph.nodes import Value
@@ -310,7 +310,7 @@ def minimum(n: AtenNode, self: Operand, other: Operand) -> Value:
 def clamp(
     n: AtenNode, self: Value, min: Operand | None = None, max: Operand | None = None
 ) -> Value:
-    dtype = result_type([x for x in (self, min, max) if x is not None])
+    dtype = n.result_type(*(x for x in (self, min, max) if x is not None))
     x = n.cast(self, dtype)
     if not (dtype.is_bool or any(isinstance(limit, (Value, Expr)) for limit in (min, max))):
         low, high = (None if v is None else n.number(v, "a limit") for v in (min, max))

@@ -98,7 +98,10 @@ class _Reader:
             if i.name in values:
                 self._importer.names[i.name] = self._builder.constant(values[i.name])
             elif i.name in types:
-                self._importer.names[i.name] = self._builder.input(i.name, types[i.name])
+                value = self._builder.input(i.name, types[i.name])
+                self._importer.names[i.name] = value
+                if i.kind == "size":
+                    self._builder.numbers.add(value)
             else:
                 self._importer.names[i.name] = i.value
 

@@ -57,9 +57,13 @@ class AtenNode(NodeContext):
             x = bool(x)
         return self.const(x, dtype)
 
+    def result_type(self, *operands: Operand) -> DType:
+        """The common element type of operands."""
+        return result_type(operands, self.builder.numbers)
+
     def common(self, *operands: Operand, floating: bool = False) -> tuple[Value, ...]:
         """Operands in their common type.  With `floating`, integers become f32."""
-        dtype = result_type(operands)
+        dtype = self.result_type(*operands)
         if floating and not dtype.is_float:
             dtype = f32
         return tuple(self.tensor(x, dtype) for x in operands)

@@ -7,7 +7,7 @@ are bool, integer, float.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
 from tilesmith.graph.nodes import Value
@@ -23,8 +23,10 @@ _RANKS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 _SIGNED = (i8, i16, i32, i64)
 
 
-def number_type(x: Number) -> DType:
-    """The element type of a Python number."""
+def number_type(x: Operand) -> DType:
+    """The element type of a Python number, which may be a value that a run computes."""
+    if isinstance(x, Value):
+        return f32 if x.dtype.is_float else x.dtype
     if isinstance(x, bool):
         return bool_
     return f32 if isinstance(x, float) else i64
@@ -47,14 +49,18 @@ def promoted_types(a: DType, b: DType) -> DType:
     return i16 if unsigned is u8 else next((s for s in _SIGNED if s.bits > unsigned.bits), i64)
 
 
-def result_type(operands: Iterable[Operand]) -> DType:
-    """The common element type of operands, as `torch.result_type`."""
+def result_type(operands: Iterable[Operand], numbers: Collection[Value] = ()) -> DType:
+    """The common element type of operands, as `torch.result_type`.
+
+    numbers: the values that are Python numbers.
+    """
     # By category: tensors of rank 1 or more, tensors of rank 0, numbers.
     by_category: list[DType | None] = [None, None, None]
     for x in operands:
-        is_tensor = isinstance(x, Value)
-        category = 2 if not is_tensor else 0 if x.type.rank else 1
-        dtype = x.dtype if is_tensor else number_type(x)
+        if isinstance(x, Value) and x not in numbers:
+            category, dtype = 0 if x.type.rank else 1, x.dtype
+        else:
+            category, dtype = 2, number_type(x)
         before = by_category[category]
         by_category[category] = dtype if before is None else promoted_types(before, dtype)
     result: DType | None = None

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.aten.promotion import Number, Operand, result_type
+from tilesmith.frontend.aten.promotion import Number, Operand
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.frontend.common.repeating import tiled
 from tilesmith.graph.nodes import Value
@@ -248,7 +248,7 @@ def cat(n: AtenNode, tensors: Sequence[Value], dim: int = 0) -> Value:
     """The concatenation of tensors.  A tensor of shape [0] is ignored, whatever the rank of the
     others.
     """
-    dtype = result_type(tensors)
+    dtype = n.result_type(*tensors)
     kept = [x for x in tensors if not (x.type.rank == 1 and same_dim(x.type.shape[0], 0))]
     if not kept:
         return n.cast(tensors[0], dtype)

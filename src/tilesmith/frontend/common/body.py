@@ -55,6 +55,8 @@ class Body(FoldingBuilder):
         """The value in this body that stands for a value of the enclosing graph."""
         if value not in self._inside:
             self._inside[value] = self._captured(value)
+            if value in self._outer.numbers:
+                self.numbers.add(self._inside[value])
         return self._inside[value]
 
     def _captured(self, value: Value) -> Value:

@@ -76,6 +76,8 @@ class FoldingBuilder(Builder):
         self._fold_bytes = 0
         self._visited = 0
         self._streams = 0
+        self.numbers: set[Value] = set()
+        """Values of rank 0 that are numbers in the source's language, and not tensors."""
         self.measured: set[Var] = set()
         """The symbols that runs measure, also those of enclosing graphs."""
         self._symbols: dict[tuple[Value, Value | None], tuple[Dim, ...]] = {}
