@@ -79,7 +79,7 @@ def _differences(graph: Graph, content: bytes, seed: int) -> dict[str, float]:
 
 
 def _difference(expected: np.ndarray, result: np.ndarray) -> float:
-    """Infinite for arrays of other shapes, types or values that are not finite, and for integers that differ."""
+    """Infinite if shapes, types, integers or numbers that are not finite differ."""
     if expected.shape != result.shape or expected.dtype != result.dtype:
         return float("inf")
     if not expected.size or np.array_equal(expected, result):

@@ -71,7 +71,7 @@ class Executable:
         self.threads, self.limits = runner.threads, runner.limits
         self._states = States(program) if program.states else None
         self._run = runner.call if self._states is None else self._states.calling(runner.call)
-        self._inputs, self._outputs = program.given, program.results
+        self._inputs, self._outputs = program.caller_inputs, program.caller_outputs
         self._single = len(self._outputs) == 1
         self._input_count = len(self._inputs)
         self._input_names = dict.fromkeys(s.name for s in self._inputs)

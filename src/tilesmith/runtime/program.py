@@ -139,13 +139,13 @@ class Program:
         return tuple(pair for pair in self.in_place if pair[1] in with_default)
 
     @cached_property
-    def given(self) -> tuple[TensorSpec, ...]:
+    def caller_inputs(self) -> tuple[TensorSpec, ...]:
         """The inputs that callers give: all but the states."""
         states = {i for _, i in self.states}
         return tuple(s for i, s in enumerate(self.inputs) if i not in states)
 
     @cached_property
-    def results(self) -> tuple[TensorSpec, ...]:
+    def caller_outputs(self) -> tuple[TensorSpec, ...]:
         """The outputs that callers get: all but the states' next values."""
         states = {o for o, _ in self.states}
         return tuple(s for o, s in enumerate(self.outputs) if o not in states)
@@ -153,8 +153,8 @@ class Program:
     @cached_property
     def optional_arrays(self) -> dict[str, np.ndarray]:
         """By name, the default contents of inputs that are not states."""
-        given = {s.name for s in self.given}
-        return {name: a for name, a in self.default_arrays.items() if name in given}
+        names = {s.name for s in self.caller_inputs}
+        return {name: a for name, a in self.default_arrays.items() if name in names}
 
     @property
     def index_limits(self) -> dict[str, int]:
@@ -209,9 +209,13 @@ class Program:
     def expected_inputs(self) -> tuple[TensorSpec, ...]:
         """The inputs that callers give, at expected sizes."""
         sizes = {s.name: s.sizes.expected for s in self.symbols}
-        shapes = (tuple(sizes[d] if isinstance(d, str) else d for d in s.shape) for s in self.given)
+        shapes = (
+            tuple(sizes[d] if isinstance(d, str) else d for d in s.shape)
+            for s in self.caller_inputs
+        )
         return tuple(
-            TensorSpec(s.name, s.dtype, shape) for s, shape in zip(self.given, shapes, strict=True)
+            TensorSpec(s.name, s.dtype, shape)
+            for s, shape in zip(self.caller_inputs, shapes, strict=True)
         )
 
 

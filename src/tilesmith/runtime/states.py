@@ -66,15 +66,15 @@ class States:
         that are not states.
         """
         program = self._program
-        is_single = len(program.results) == 1
+        is_single = len(program.caller_outputs) == 1
         is_state = [False] * len(program.outputs)
         for number, _ in program.states:
             is_state[number] = True
 
         def call(arrays: Sequence[Any], out: Any = None) -> Any:
-            check_count(arrays, program.given)
+            check_count(arrays, program.caller_inputs)
             if out is not None:
-                rooms = iter(given_outputs(program.results, out))
+                rooms = iter(given_outputs(program.caller_outputs, out))
                 out = [None if kept else next(rooms) for kept in is_state]
             with self._lock:
                 values = run(self.joined(arrays), out)

@@ -107,9 +107,9 @@ def check_module_name(path: Path) -> None:
 
 def _values(program: Program, file: str) -> dict[str, str]:
     """The replacements of the placeholders in braces in the templates."""
-    inputs = _identifiers((s.name for s in program.given), _NOT_INPUTS)
-    outputs = _identifiers((s.name for s in program.results), _NOT_OUTPUTS)
-    pairs = zip(inputs, program.given, strict=True)
+    inputs = _identifiers((s.name for s in program.caller_inputs), _NOT_INPUTS)
+    outputs = _identifiers((s.name for s in program.caller_outputs), _NOT_OUTPUTS)
+    pairs = zip(inputs, program.caller_inputs, strict=True)
     optional = {n: s.name for n, s in pairs if s.name in program.optional_arrays}
     about = f"{file}: a model compiled by Tilesmith {VERSION} for {program.target.name}."
     asked = [n for n in inputs if n not in optional]
@@ -117,23 +117,23 @@ def _values(program: Program, file: str) -> dict[str, str]:
     sizes = [f"{_quoted(s.name)}: from {s.sizes.low} to {s.sizes.high}" for s in program.symbols]
     call = _lines(
         "Run the model.  Arrays that NumPy views are not copied.",
-        ("Arguments", _listed(inputs, program.given, optional)),
+        ("Arguments", _listed(inputs, program.caller_inputs, optional)),
         ("Open sizes", sizes),
-        ("Result", _listed(outputs, program.results)),
+        ("Result", _listed(outputs, program.caller_outputs)),
         (
             "Raises",
             ["tilesmith.ModelError: an input has another type or shape, or an assertion failed"],
         ),
     )
-    typed = [_array(s) for s in program.given]
-    results = [_array(s) for s in program.results]
+    typed = [_array(s) for s in program.caller_inputs]
+    results = [_array(s) for s in program.caller_outputs]
     return {
         "typing": "Any, NamedTuple" if "Any" in "".join(typed + results) else "NamedTuple",
         "about": _lines(about, "", example + (f".{outputs[0]}" if outputs else ""), ""),
         "file": _quoted(file),
         "outputs_doc": _lines(
             "What the model computes, in order.",
-            ("Fields", _listed(outputs, program.results)),
+            ("Fields", _listed(outputs, program.caller_outputs)),
             depth=1,
         ),
         "model_doc": _lines(
