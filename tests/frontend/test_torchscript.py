@@ -214,6 +214,23 @@ def test_a_tensor_is_copied_into_one_of_another_shape():
         assert (whole.tolist(), first.tolist()) == ([[1.5]], [1.5])
 
 
+def test_a_write_to_an_expansion_that_adds_no_elements_does_not_round():
+    """PyTorch's functional form is x + (y - x)."""
+
+    class Written(nn.Module):
+        def forward(self, x, y):
+            part = x.expand_as(x)
+            part.copy_(y)
+            other = (x * 2).expand(3)
+            other.copy_(y)
+            return part, other
+
+    x, y = torch.full((3,), -4e7), torch.tensor([0.1, 0.2, 0.3])
+    for source in (Written(), torch.jit.trace(Written(), (x.clone(), y), check_trace=False)):
+        for result in ts.compile(source, (x.clone(), y))(x.clone(), y):
+            assert torch.equal(torch.as_tensor(result), y)
+
+
 @pytest.mark.parametrize("is_inner", [False, True])
 def test_what_is_detached_is_turned_alone(is_inner):
     class Turned(nn.Module):

@@ -6,7 +6,8 @@ of a cache that is a Python object.
 fails if two inputs share memory that is written.
 
 `run_decompositions` also turns `x.copy_(y)` into `y` where the numbers of elements are equal, even
-if the shapes differ.
+if the shapes differ.  It turns a write of `y` to an expansion of `x` into `x + (y - x)`, which
+rounds, although PyTorch only allows such a write if the expansion adds no elements.
 """
 
 from __future__ import annotations
@@ -19,15 +20,19 @@ from typing import Any
 from tilesmith.frontend.aten.tensors import memory_of
 
 
+_EXPANSIONS = ("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
+
+
 def with_state(program: Any) -> Any:
-    """An `ExportedProgram` in which constants are buffers, each tensor occurs once, and tensors are
-    copied only into tensors of the same shape.  Returns `program` itself if it has this form or
-    writes no tensors.
+    """An `ExportedProgram` in which constants are buffers, each tensor occurs once, tensors are
+    copied only into tensors of the same shape, and expansions add elements.  Returns `program`
+    itself if it has this form or writes no tensors.
     """
     specs = program.graph_signature.input_specs
     has_constants = any(s.kind.name == "CONSTANT_TENSOR" for s in specs)
+    has_aliases = any(map(_is_alias, program.graph.nodes))
     is_uneven = any(map(_is_uneven, program.graph.nodes))
-    if not is_uneven and (not has_constants or not _writes(program.graph)):
+    if not is_uneven and (not (has_constants or has_aliases) or not _writes(program.graph)):
         return program
     torch = sys.modules["torch"]
     signatures = torch.export.graph_signature
@@ -57,6 +62,8 @@ def with_state(program: Any) -> Any:
             expanded = graph.call_function(torch.ops.aten.expand_as.default, (source, to))
         expanded.meta["val"] = source.meta["val"].expand_as(to.meta["val"])
         node.update_arg(1, expanded)
+    for node in filter(_is_alias, graph.nodes):
+        node.target, node.args, node.kwargs = torch.ops.aten.alias.default, node.args[:1], {}
     outputs = list(program.graph_signature.output_specs)
     module = torch.fx.GraphModule(program.graph_module, graph)
     module.meta.update(program.graph_module.meta)
@@ -79,6 +86,14 @@ def _is_uneven(node: Any) -> bool:
         return False
     to, source = (a.meta.get("val") if hasattr(a, "meta") else None for a in node.args[:2])
     return to is not None and source is not None and tuple(to.shape) != tuple(source.shape)
+
+
+def _is_alias(node: Any) -> bool:
+    """Whether a node expands a tensor to the shape that it has."""
+    if str(node.target) not in _EXPANSIONS:
+        return False
+    source, result = (n.meta.get("val") for n in (node.args[0], node))
+    return source is not None and tuple(source.shape) == tuple(result.shape)
 
 
 def _writes(graph: Any) -> bool:
