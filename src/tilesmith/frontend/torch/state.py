@@ -19,7 +19,6 @@ from typing import Any
 
 from tilesmith.frontend.aten.tensors import memory_of
 
-
 _EXPANSIONS = ("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
 
 
