@@ -20,6 +20,7 @@ from .common.inspection import Function, Inspection
 from .common.source import Frontend, Source
 from .common.symbols import Narrowing, Symbols
 from .common.weights import NewWeights
+from .mxnet import MXNET
 from .onnx import ONNX
 from .tflite import TFLITE
 from .torch import TORCH
@@ -27,6 +28,7 @@ from .torch import TORCH
 FRONTENDS: tuple[Frontend, ...] = (
     TORCH,
     ARCHIVE,
+    MXNET,
     TFLITE,
     ONNX,
 )

@@ -1,0 +1,143 @@
+"""The arrays of MXNet's `.params` files: a list of NDArrays and their names, in every version."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from tilesmith.frontend.common.limits import checked_shape
+from tilesmith.ir import dtypes
+from tilesmith.support.errors import ModelError
+
+LIST = 0x112
+"""The first number of a list of arrays."""
+
+_V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
+_MOST_AXES = 32
+_TYPES = (
+    *(dtypes.f32, dtypes.f64, dtypes.f16, dtypes.u8, dtypes.i32, dtypes.i8, dtypes.i64),
+    *(dtypes.bool_, dtypes.i16, dtypes.u16, dtypes.u32, dtypes.u64, dtypes.bf16),
+)
+"""Element types in the order of their numbers."""
+
+
+class _Reader:
+    """Reads a file from front to back."""
+
+    def __init__(self, content: bytes | memoryview) -> None:
+        self._content = memoryview(content)
+        self.at = 0
+
+    def bytes(self, size: int, what: str) -> memoryview:
+        """The next bytes."""
+        left = len(self._content) - self.at
+        if size > left:
+            raise ModelError(
+                f".params file: expected {size} bytes of {what} at offset {self.at}, found {left}"
+            )
+        self.at += size
+        return self._content[self.at - size : self.at]
+
+    def number(self, code: str, what: str) -> int:
+        """The next number, of a type of `struct`."""
+        return int(struct.unpack(f"<{code}", self.bytes(struct.calcsize(code), what))[0])
+
+    def numbers(self, code: str, count: int, what: str) -> tuple[int, ...]:
+        """The next numbers."""
+        if not 0 <= count <= _MOST_AXES:
+            self.bad(f"{what} of at most {_MOST_AXES} numbers", count)
+        return tuple(self.number(code, what) for _ in range(count))
+
+    def bad(self, expected: str, found: object) -> None:
+        raise ModelError(
+            f".params file: expected {expected}, found {found}, before offset {self.at}"
+        )
+
+
+def read_arrays(content: bytes | memoryview) -> dict[str, np.ndarray]:
+    """The arrays of a `.params` file by name.  Dense ones lie in the file; sparse ones are made
+    dense.  Raises ModelError for a damaged file.
+    """
+    reader = _Reader(content)
+    if reader.number("Q", "the list's signature") != LIST:
+        reader.bad(f"a list of arrays with the signature {LIST:#x}", "another signature")
+    reader.number("Q", "a reserved number")
+    count = reader.number("Q", "the number of arrays")
+    if count > len(content):
+        reader.bad("no more arrays than bytes", count)
+    arrays = [_array(reader) for _ in range(count)]
+    names = reader.number("Q", "the number of names")
+    if names != count:
+        reader.bad(f"names of {count} arrays", names)
+    texts = [bytes(reader.bytes(reader.number("Q", "a name's length"), "a name")) for _ in arrays]
+    return {t.decode(errors="replace"): a for t, a in zip(texts, arrays, strict=True)}
+
+
+def _array(reader: _Reader) -> np.ndarray:
+    magic = reader.number("I", "an array's signature")
+    sparse: tuple[int, ...] | None = None
+    indices = 0
+    if magic in (_V2, _V3):
+        indices = reader.number("i", "the kind of an array")
+        if not 0 <= indices <= 2:
+            reader.bad("a dense, row-sparse or csr array (0 to 2)", indices)
+        sparse = _shape(reader) if indices else None
+        axes = reader.number("i", "the number of axes")
+        if axes < (magic == _V2):  # an array without contents
+            return np.zeros(0, np.float32)
+        dims = reader.numbers("q", axes, "a shape")
+    else:  # the first version has no signature: its first number is the number of axes
+        code = "q" if magic == _V1 else "I"
+        axes = reader.number("I", "the number of axes") if magic == _V1 else magic
+        if not axes:
+            return np.zeros(0, np.float32)
+        dims = reader.numbers(code, axes, "a shape")
+    reader.numbers("i", 2, "the device")
+    dtype = _dtype(reader)
+    forms = [(_dtype(reader), _shape(reader)) for _ in range(indices)]
+    shape = checked_shape(dims, ".params file: an array")
+    stored = _elements(reader, dtype, shape if sparse is None else sparse)
+    places = [_elements(reader, *form) for form in forms]
+    if sparse is None:
+        return stored
+    try:
+        return (_from_rows, _from_csr)[indices - 1](shape, stored, *places)
+    except (IndexError, ValueError) as e:
+        raise ModelError(f".params file: a sparse array of shape {list(shape)}: {e}") from None
+
+
+def _shape(reader: _Reader) -> tuple[int, ...]:
+    return reader.numbers("q", reader.number("i", "the number of axes"), "a shape")
+
+
+def _dtype(reader: _Reader) -> dtypes.DType:
+    return dtype_numbered(reader.number("i", "an element type"))
+
+
+def dtype_numbered(number: int) -> dtypes.DType:
+    """The element type with a number of MXNet's."""
+    if not 0 <= number < len(_TYPES):
+        raise ModelError(f"an element type: expected 0 to {len(_TYPES) - 1}, found {number}")
+    return _TYPES[number]
+
+
+def _elements(reader: _Reader, dtype: dtypes.DType, dims: tuple[int, ...]) -> np.ndarray:
+    shape = checked_shape(dims, ".params file: an array")
+    size = dtype.bytes * int(np.prod(shape, dtype=object))
+    stored = np.frombuffer(reader.bytes(size, "an array"), np.uint8)
+    return stored.view(dtype.numpy).reshape(shape)
+
+
+def _from_rows(shape: tuple[int, ...], rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    dense = np.zeros(shape, rows.dtype)
+    dense[places] = rows
+    return dense
+
+
+def _from_csr(
+    shape: tuple[int, ...], stored: np.ndarray, ends: np.ndarray, columns: np.ndarray
+) -> np.ndarray:
+    dense = np.zeros(shape, stored.dtype)
+    dense[np.repeat(np.arange(shape[0]), np.diff(ends)), columns] = stored
+    return dense

@@ -1,0 +1,137 @@
+"""Import of a Gluon or MXNet model, which is a symbol and its parameters, as a Graph."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilesmith.frontend.common.errors import errors_name
+from tilesmith.frontend.common.inputs import Declared, Given
+from tilesmith.frontend.common.inspection import Inspection
+from tilesmith.frontend.common.networks import (
+    Layer,
+    Network,
+    inspect_network,
+    load_network,
+    network_nodes,
+)
+from tilesmith.frontend.common.source import Source
+from tilesmith.frontend.mxnet.arrays import dtype_numbered, read_arrays
+from tilesmith.frontend.mxnet.registry import OPERATORS
+from tilesmith.frontend.mxnet.symbols import Symbol, SymbolNode, is_symbol, read_symbol
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.dtypes import f32
+
+
+def recognises(source: Source) -> bool:
+    """Whether a source is a symbol of MXNet."""
+    return source.content is not None and is_symbol(source.content)
+
+
+def load(source: Source, given: Given) -> Graph:
+    """The graph of a model."""
+    with errors_name(source.name):
+        network = _network(source)
+    return load_network(network, OPERATORS, given, source.name)
+
+
+def nodes(source: Source) -> list[tuple[str, str]]:
+    """The names and operators of a model's nodes."""
+    return network_nodes(_network(source))
+
+
+def inspect(source: Source) -> Inspection:
+    """Facts about a model.  Raises ModelError if it is damaged."""
+    return inspect_network(_network(source), OPERATORS)
+
+
+def _network(source: Source) -> Network:
+    assert source.content is not None  # `recognises` has seen it
+    return network_of(read_symbol(source.content), _parameters(source))
+
+
+def network_of(symbol: Symbol, stored: Mapping[str, np.ndarray]) -> Network:
+    """The layers of a symbol with the parameters `stored`, whose names may have a prefix."""
+    weights = {re.sub("^(arg|aux):", "", name): array for name, array in stored.items()}
+    counts: dict[int, int] = {}
+    used = (*symbol.heads, *(e for n in symbol.nodes for e in n.inputs))
+    for node, output in used:
+        counts[node] = max(counts.get(node, 1), output + 1)
+    inputs, layers = [], []
+    for i, node in enumerate(symbol.nodes):
+        if node.kind != "null":
+            names = tuple(_value(symbol, i, o) for o in range(counts.get(i, 1)))
+            of = tuple(_value(symbol, *e) for e in node.inputs)
+            layers.append(Layer(node.kind, node.name, of, names, node.attributes))
+        elif node.name not in weights and i in counts:
+            inputs.append(_declared(symbol, i, node, weights))
+    return Network(
+        f"MXNet symbol, version {symbol.version}" if symbol.version else "MXNet symbol",
+        tuple(inputs),
+        {_output(symbol, e, counts): _value(symbol, *e) for e in symbol.heads},
+        tuple(layers),
+        weights,
+    )
+
+
+def _value(symbol: Symbol, node: int, output: int) -> str:
+    name = symbol.nodes[node].name
+    return f"{name}:{output}" if output else name
+
+
+def _output(symbol: Symbol, entry: tuple[int, int], counts: Mapping[int, int]) -> str:
+    """The name that MXNet gives a result."""
+    node = symbol.nodes[entry[0]]
+    if node.kind == "null":
+        return node.name
+    return f"{node.name}_output{entry[1] if counts[entry[0]] > 1 else ''}"
+
+
+_KEEPING = ("Activation", "BatchNorm", "BlockGrad", "Dropout", "LeakyReLU", "_copy", "identity")
+"""Operators that keep the shape and type of their first input."""
+
+
+def _declared(
+    symbol: Symbol, number: int, node: SymbolNode, weights: Mapping[str, np.ndarray]
+) -> Declared:
+    """An input.  Files rarely state a type, so the first layer with weights gives it."""
+    dims: tuple[Any, ...] | None = None
+    code = node.attributes.get("__dtype__", 0)
+    dtype = dtype_numbered(code) if isinstance(code, int) else f32
+    shape = node.attributes.get("__shape__")
+    if isinstance(shape, tuple) and shape:
+        dims = tuple("" if d in (0, -1) else d for d in shape)
+    of = {number}
+    for i, user in enumerate(symbol.nodes):
+        if not user.inputs or user.inputs[0][0] not in of:
+            continue
+        if user.kind in _KEEPING:
+            of.add(i)
+        elif user.kind in ("Convolution", "_npx_convolution") and len(user.inputs) > 1:
+            weight = weights.get(symbol.nodes[user.inputs[1][0]].name)
+            if weight is not None and weight.ndim > 2:
+                groups = user.attributes.get("num_group", 1)
+                dims = dims or ("", weight.shape[1] * groups, *[""] * (weight.ndim - 2))
+                dtype = to_dtype(weight.dtype)
+                break
+    return Declared(node.name, dtype, dims)
+
+
+def _parameters(source: Source) -> dict[str, np.ndarray]:
+    """The arrays of a symbol's parameters, of the last epoch if the caller gave no file; none if
+    there is no such file.
+    """
+    if source.second is None and source.folder is not None:
+        stem = Path(source.name).stem.removesuffix("-symbol")
+        names = f"{glob.escape(stem)}-[0-9][0-9][0-9][0-9].params"
+        files = sorted(source.folder.glob(names)) or [source.folder / f"{stem}.params"]
+        source = replace(source, second=files[-1] if files[-1].is_file() else None)
+    content = source.companion()
+    return {} if content is None else read_arrays(content)

@@ -1,0 +1,46 @@
+"""The table of MXNet's operators: which Python function imports which operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilesmith.frontend.common.networks import LayerNode, Layers
+from tilesmith.frontend.common.slots import Result
+from tilesmith.ir import dtypes
+from tilesmith.ir.dtypes import DType
+from tilesmith.ops.base import Op
+
+OPERATORS: Layers = Layers()
+"""The operators by name."""
+
+mxnet_op = OPERATORS.register
+
+
+def same_operator(make: Callable[[], Op], *names: str, arity: int = 1) -> None:
+    """Register an operator without attributes that equals one of ours."""
+
+    def convert(n: LayerNode) -> Result:
+        return n.add(make(), *(n.input(i) for i in range(arity)))
+
+    OPERATORS.register(*names)(convert)
+
+
+def is_listed(n: LayerNode, name: str) -> bool:
+    """Whether an attribute is a list with an entry or a number; MXNet's default is often ()."""
+    return n.has(name) and n.layer.attributes[name] != ()
+
+
+def list_of(n: LayerNode, name: str, default: int, count: int) -> tuple[int, ...]:
+    """An attribute with a number for each of `count` axes."""
+    return n.attr_ints(name) if is_listed(n, name) else (default,) * count
+
+
+def dtype_of(n: LayerNode, name: str = "dtype", default: DType = dtypes.f32) -> DType:
+    """An element type, an attribute with NumPy's name."""
+    if not n.has(name):
+        return default
+    wanted = n.attr_string(name)
+    for dtype in dtypes.BY_NAME.values():
+        if not dtype.is_storage and dtype.numpy.name == wanted:
+            return dtype
+    return n.unsupported(f"element type {wanted}")
