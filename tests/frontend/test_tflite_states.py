@@ -76,7 +76,7 @@ def test_a_delay_line(tmp_path: Path) -> None:
     for x, y in zip(inputs, expected, strict=True):
         np.testing.assert_array_equal(again(x), y)
     with pytest.raises(ts.UsageError, match="keeps 'line' from run to run"):
-        exe.export(tmp_path / "lib")
+        exe.export(tmp_path / "lib", format="plugin")
     with pytest.raises(ts.ModelError, match="expected 1 inputs"):
         exe(*inputs)
 

@@ -115,8 +115,8 @@ def test_linkers_see_the_functions_of_the_header_and_only_the_c_library_is_neede
     verbs = (
         "abi", "arena_bytes", "create", "default", "description", "destroy", "error", "found",
         "get_output", "input_sizes", "instance_create", "instance_destroy", "instance_error",
-        "instance_run", "instance_shape", "run", "set_input", "set_output", "sizes", "submit",
-        "version", "wait",
+        "instance_run", "instance_shape", "reset", "run", "set_input", "set_output", "sizes",
+        "submit", "version", "wait",
     )  # fmt: skip
     assert symbols(made.library, "-D", "--defined-only") == {f"small_{v}" for v in verbs}
     needed = {n for n in symbols(made.library, "-D", "--undefined-only") if "GLIBC" not in n}

@@ -211,11 +211,43 @@ def _number(value: np.generic) -> str:
     return f"{x.hex()}{end}" if x else f"{'-' * (math.copysign(1, x) < 0)}0.0{end}"
 
 
+def _called(program: Program) -> tuple[dict[int, TensorSpec], dict[int, TensorSpec]]:
+    """The inputs and the outputs of NAME_run by number: all but the states."""
+    states = [set(numbers) for numbers in zip(*program.states, strict=True)] or [set(), set()]
+    inputs, outputs = (
+        {i: s for i, s in enumerate(specs) if i not in kept}
+        for specs, kept in ((program.inputs, states[1]), (program.outputs, states[0]))
+    )
+    return inputs, outputs
+
+
 def _parameters(program: Program) -> str:
     """The parameters of NAME_run: the inputs, then the outputs."""
-    shown = [f"const {_typed(s, f'input_{i}')}" for i, s in enumerate(program.inputs)]
-    shown += [_typed(s, f"output_{i}") for i, s in enumerate(program.outputs)]
+    inputs, outputs = _called(program)
+    shown = [f"const {_typed(s, f'input_{i}')}" for i, s in inputs.items()]
+    shown += [_typed(s, f"output_{i}") for i, s in outputs.items()]
     return ", ".join(shown) or "void"
+
+
+def _states(program: Program, name: str) -> list[str]:
+    """The C text of the states and of NAME_reset; empty for a program without states."""
+    if not program.states:
+        return []
+    places = dict(program.defaults)
+    specs = {i: program.inputs[i] for _, i in program.states}
+    return [
+        *(f"static {_typed(s, f'state_{i}')};" for i, s in specs.items()),
+        "static int32_t has_begun; /* whether the states have values */",
+        "",
+        f"void {name}_reset(void) {{",
+        *(
+            f"    memcpy(state_{i}, (const char *)&weights + {places[i]}, sizeof state_{i});"
+            for i in specs
+        ),
+        "    has_begun = 1;",
+        "}",
+        "",
+    ]
 
 
 def _typed(spec: TensorSpec, name: str) -> str:
@@ -236,21 +268,30 @@ def _shape(spec: TensorSpec) -> tuple[int, ...]:
 
 def _run(program: Program, name: str) -> str:
     ram = ram_bytes(program)
-    defaults = dict(program.defaults)
-    extents = (
-        f"(void *)(input_{i} ? (const char *)input_{i} : (const char *)&weights + {defaults[i]})"
-        if i in defaults
-        else f"(void *)input_{i}"
-        for i in range(len(program.inputs))
+    defaults, homes = dict(program.defaults), dict(program.states)
+
+    def input_of(i: int) -> str:
+        if i in homes.values():
+            return f"state_{i}"
+        if i not in defaults:
+            return f"(void *)input_{i}"
+        default = f"(const char *)&weights + {defaults[i]}"
+        return f"(void *)(input_{i} ? (const char *)input_{i} : {default})"
+
+    inputs = ", ".join(map(input_of, range(len(program.inputs)))) or "NULL"
+    outputs = ", ".join(
+        f"state_{homes[i]}" if i in homes else f"(void *)output_{i}"
+        for i in range(len(program.outputs))
     )
-    inputs = ", ".join(extents) or "NULL"
-    outputs = ", ".join(f"(void *)output_{i}" for i in range(len(program.outputs))) or "NULL"
+    outputs = outputs or "NULL"
     lines = [
         f"static uint64_t memory[{max(ram // 8, 1)}]; /* intermediate values */",
         "",
+        *_states(program, name),
         f"int32_t {name}_run({_parameters(program)}) {{",
         f"    void *const inputs[] = {{{inputs}}}, *const outputs[] = {{{outputs}}};",
         "    struct tilesmith_context context;",
+        *([f"    if (!has_begun)\n        {name}_reset();"] if homes else []),
         "    memset(&context, 0, sizeof context);",
         "    context.abi = TILESMITH_ABI;",
         "    context.size = sizeof context;",
@@ -270,20 +311,28 @@ def _run(program: Program, name: str) -> str:
 
 
 def ram_bytes(program: Program) -> int:
-    """Bytes of intermediate values, without the stack."""
+    """Bytes of intermediate values, without the states and the stack."""
     return round_up(program.arena_bytes) + round_up(program.scratch_bytes)
+
+
+def state_bytes(program: Program) -> int:
+    """Bytes of the values that NAME_run keeps from call to call."""
+    return sum(program.inputs[i].bytes for _, i in program.states)
 
 
 def _header(program: Program, name: str, constant_bytes: int) -> str:
     upper = name.upper()
+    inputs, outputs = _called(program)
+    kept = " (kept from run to run)"
     lines = [
         f"/* {name}: a model compiled by Tilesmith {VERSION} for {program.target.name}.",
         " *",
         *(
             f" * input_{i}: {comment_line(str(s))}{_OPTIONAL * (s.name in program.default_arrays)}"
-            for i, s in enumerate(program.inputs)
+            for i, s in inputs.items()
         ),
-        *(f" * output_{i}: {comment_line(str(s))}" for i, s in enumerate(program.outputs)),
+        *(f" * output_{i}: {comment_line(str(s))}" for i, s in outputs.items()),
+        *(f" * state: {comment_line(str(program.inputs[i]))}{kept}" for _, i in program.states),
         " *",
         " * Dense row-major arrays.  One run at a time: intermediate values are static. */",
         f"#ifndef {upper}_H",
@@ -298,13 +347,23 @@ def _header(program: Program, name: str, constant_bytes: int) -> str:
         f"#define {upper}_CONSTANT_BYTES {constant_bytes} /* weights, in flash memory */",
         f"#define {upper}_RAM_BYTES {ram_bytes(program)} /* intermediate values; not the stack */",
         *(
+            [f"#define {upper}_STATE_BYTES {state_bytes(program)} /* more RAM */"]
+            if program.states
+            else []
+        ),
+        *(
             f"#define {upper}_{kind}_{i}_COUNT {max(math.prod(_shape(s)), 1)}"
-            for kind, specs in (("INPUT", program.inputs), ("OUTPUT", program.outputs))
-            for i, s in enumerate(specs)
+            for kind, specs in (("INPUT", inputs), ("OUTPUT", outputs))
+            for i, s in specs.items()
         ),
         "",
         "/* Run the model once; 0, or a code of tilesmith.h after a failure. */",
         f"int32_t {name}_run({_parameters(program)});",
+        *(
+            [f"/* Give all states their first values again. */\nvoid {name}_reset(void);"]
+            if program.states
+            else []
+        ),
         "",
         "#ifdef __cplusplus",
         "}",

@@ -139,7 +139,11 @@ def _write_source(
     programs: Sequence[Program], folder: Path, name: str, format: Format, weights: WeightsPlace
 ) -> Exported:
     """Write C source for a microcontroller."""
-    from .c_source import ram_bytes, write_source  # delayed: this imports the writer of C
+    from .c_source import (
+        ram_bytes,
+        state_bytes,
+        write_source,
+    )  # delayed: this imports the writer of C
 
     program = programs[0]
     if format != "c" or len(programs) > 1 or program.target.backend != "source":
@@ -152,7 +156,13 @@ def _write_source(
     files, constant_bytes = write_source(program, folder, name)
     size = files[0].stat().st_size
     return Exported(
-        files[0], files[1], None, tuple(files), size, ram_bytes(program), constant_bytes
+        files[0],
+        files[1],
+        None,
+        tuple(files),
+        size,
+        ram_bytes(program) + state_bytes(program),
+        constant_bytes,
     )
 
 

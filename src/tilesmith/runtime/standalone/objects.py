@@ -63,12 +63,6 @@ def check_programs(programs: Sequence[Program]) -> None:
     if len(kinds) > 1:
         raise UsageError(f"one library is for one kind of processor, not {', '.join(kinds)}")
     for p in programs:
-        if p.states:
-            names = ", ".join(repr(p.inputs[i].name) for _, i in p.states)
-            raise UsageError(
-                f"the model keeps {names} from run to run, and libraries keep nothing yet; run it "
-                "from Python, or save it as a .tsm file"
-            )
         if p.needs_callbacks or p.uses_objects:
             calls = sorted({c.label for c in p.host_calls})
             raise UsageError(

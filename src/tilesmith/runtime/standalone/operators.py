@@ -26,6 +26,12 @@ def check_operator(name: str, programs: Sequence[Program]) -> None:
     check_system(programs)
     check_extents(programs[0])
     check_shapes_known(programs[0], f"operator {name}")
+    if states := programs[0].states:
+        kept = ", ".join(repr(programs[0].inputs[i].name) for _, i in states)
+        raise UsageError(
+            f"operator {name}: the model keeps {kept} from run to run, and an operator keeps "
+            "nothing; export it as a shared or static library"
+        )
     if programs[0].in_place:
         raise UsageError(
             f"operator {name}: its outputs can't live in inputs, which belong to the engine; "

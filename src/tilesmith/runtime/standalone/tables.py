@@ -97,7 +97,7 @@ def tables(
     first = programs[0]
     names = [s.name for s in first.symbols]
     parts = ["#include <stddef.h>", "#define NONE NULL"]
-    parts += _tensors("inputs", first.inputs, {}, names)
+    parts += _tensors("inputs", first.inputs, {}, names, states={i for _, i in first.states})
     parts += _tensors("outputs", first.outputs, dict(first.in_place), names, dict(first.bounds))
     symbols = [
         f"{{{text(s.name)}, {s.sizes.low}, {s.sizes.high}}}" for s in first.symbols
@@ -123,7 +123,7 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
         f"/* {name}: a model compiled by Tilesmith {VERSION} "
         f"for {', '.join(p.target.name for p in programs)}.",
         " *",
-        *described("Inputs", first.inputs, first.default_arrays),
+        *described("Inputs", first.inputs, first.default_arrays, {i for _, i in first.states}),
         *described("Outputs", first.outputs),
         *(
             f" * Output {i}: a run finds its extents, which are at most "
@@ -176,14 +176,21 @@ def _head_bytes(program: Program) -> int:
     return HEAD_BYTES + round_up(8 * (axes + len(program.outputs) + 1))
 
 
-def described(title: str, specs: Sequence[TensorSpec], defaults: Collection[str] = ()) -> list[str]:
+def described(
+    title: str,
+    specs: Sequence[TensorSpec],
+    defaults: Collection[str] = (),
+    states: Collection[int] = (),
+) -> list[str]:
     """Lines of a C comment about inputs or outputs.
 
     defaults: names of inputs that have a default.
+    states: numbers of inputs that are states.
     """
     lines = [f" * {title}:"]
     for i, s in enumerate(specs):
         also = f" (optional: number {i} of tilesmith_model_default)" if s.name in defaults else ""
+        also = " (a state, which an instance keeps)" if i in states else also
         lines.append(f" *   {i}: {comment_line(str(s))}{also}")
     return lines
 
@@ -210,6 +217,7 @@ def _tensors(
     homes: dict[int, int],
     symbols: Sequence[str],
     bounds: Mapping[int, tuple[int | str, ...]] | None = None,
+    states: Collection[int] = (),
 ) -> list[str]:
     shapes, rows = [], []
     numbers = {s: -1 - i for i, s in enumerate(symbols)}
@@ -221,7 +229,8 @@ def _tensors(
         shapes.append(f"static const int64_t {name}_{i}[] = {{{', '.join(extents) or '0'}}};")
         rows.append(
             f"{{{text(s.name)}, {text(str(s.dtype))}, {stored_dtype(s.dtype).itemsize}, "
-            f"{len(extents)}, {name}_{i}, {homes.get(i, -1)}, {int(i in (bounds or {}))}}}"
+            f"{len(extents)}, {name}_{i}, {homes.get(i, -1)}, {int(i in (bounds or {}))}, "
+            f"{int(i in states)}}}"
         )
     return ["\n".join(shapes), _array("struct tilesmith_tensor", name, rows)]
 

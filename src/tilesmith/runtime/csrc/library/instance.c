@@ -26,7 +26,7 @@ enum state {
 
 /* Memory of one input or output. */
 struct slot {
-    void *own; /* of an output that does not live in an input */
+    void *own; /* of an output that does not live in an input, and of a state */
     int64_t bytes; /* the most that it may take */
     int64_t found; /* of an output: what the last run wrote */
 };
@@ -113,6 +113,23 @@ static int64_t axes(const struct tilesmith_tensor *tensors, int64_t count) {
     return total;
 }
 
+/* Bind an input, and the outputs that live in it. */
+static void bind(struct tilesmith_instance *instance, int64_t index, const void *data) {
+    const struct tilesmith_description *d = instance->description;
+    instance->inputs[index] = data;
+    for (int64_t o = 0; o < d->output_count; o++)
+        if (d->outputs[o].home == index)
+            instance->outputs[o] = (void *)(uintptr_t)data;
+}
+
+/* Give the bound states their first values. */
+static void reset(struct tilesmith_instance *instance) {
+    for (int64_t i = 0; i < instance->description->input_count; i++)
+        if (instance->description->inputs[i].is_state)
+            memcpy((void *)(uintptr_t)instance->inputs[i], tilesmith_model_default(instance->model, i),
+                   (size_t)instance->input_slots[i].bytes);
+}
+
 /* Find all sizes, and take memory for the arena and the outputs.  Returns a code. */
 static int32_t furnish(struct tilesmith_instance *instance, const int64_t *extents) {
     const struct tilesmith_description *d = instance->description;
@@ -149,8 +166,12 @@ static int32_t furnish(struct tilesmith_instance *instance, const int64_t *exten
             if (!instance->outputs[o])
                 goto end;
         }
-    for (int64_t i = 0; i < d->input_count; i++)
-        instance->inputs[i] = tilesmith_model_default(instance->model, i);
+    for (int64_t i = 0; i < d->input_count; i++) {
+        if (d->inputs[i].is_state && !(instance->input_slots[i].own = take(instance->input_slots[i].bytes)))
+            goto end;
+        bind(instance, i, d->inputs[i].is_state ? instance->input_slots[i].own : tilesmith_model_default(instance->model, i));
+    }
+    reset(instance);
     code = TILESMITH_OK;
 end:
     free(shapes);
@@ -160,6 +181,8 @@ end:
 static void release(struct tilesmith_instance *instance) {
     for (int64_t o = 0; instance->output_slots && o < instance->description->output_count; o++)
         give(instance->output_slots[o].own);
+    for (int64_t i = 0; instance->input_slots && i < instance->description->input_count; i++)
+        give(instance->input_slots[i].own);
     give(instance->arena);
     free(instance->extents);
     free(instance->inputs);
@@ -244,10 +267,17 @@ int32_t tilesmith_instance_set_input(struct tilesmith_instance *instance, int64_
     if (index < 0 || index >= d->input_count ||
         !is_fit(&d->inputs[index], &instance->input_slots[index], data, bytes))
         return leave(instance, TILESMITH_ARGUMENT);
-    instance->inputs[index] = data ? data : tilesmith_model_default(instance->model, index);
-    for (int64_t o = 0; o < d->output_count; o++)
-        if (d->outputs[o].home == index)
-            instance->outputs[o] = (void *)(uintptr_t)data;
+    if (!data)
+        data = d->inputs[index].is_state ? instance->input_slots[index].own : tilesmith_model_default(instance->model, index);
+    bind(instance, index, data);
+    return leave(instance, TILESMITH_OK);
+}
+
+int32_t tilesmith_instance_reset(struct tilesmith_instance *instance) {
+    int32_t code = enter(instance);
+    if (code)
+        return code;
+    reset(instance);
     return leave(instance, TILESMITH_OK);
 }
 

@@ -21,6 +21,10 @@
  * Threads.  A model does not change after `create`: any number of runs may use it at once, each with an arena of its
  * own.  There is no other state, except the workers of tilesmith_pool_for, which all models of a library share.
  *
+ * States.  A model may keep values from run to run, such as the last samples of a stream.  They are its last inputs,
+ * and outputs that live in them.  An instance keeps them, NAME_reset gives them their first values again.  Without an
+ * instance the caller keeps them: in memory that begins as a copy of NAME_default, and that each run changes.
+ *
  * Weights in a file are mapped: while a model lives, that file must not change.
  */
 #ifndef TILESMITH_MODEL_H
@@ -54,6 +58,8 @@ struct tilesmith_tensor {
                              * those, see tilesmith_model_sizes */
     int64_t home;           /* of an output: the number of the input whose memory it lives in, else -1 */
     int64_t is_measured;    /* 1: a run finds the extents of this output, and `shape` is what they do not exceed */
+    int64_t is_state;       /* of an input: 1: a value that the model keeps from run to run; the output whose home this
+                             * is holds the next one */
 };
 
 /* A size that only a run knows: a number for it is one of the `extents` of a run. */
@@ -169,7 +175,8 @@ int32_t tilesmith_instance_create(const struct tilesmith_model *model, const int
 void tilesmith_instance_destroy(struct tilesmith_instance *instance);
 
 /* Bind an input: later runs read `data`, which is not copied.
- * data: a dense row-major tensor aligned to its elements; NULL unbinds the input, or binds its default again.
+ * data: a dense row-major tensor aligned to its elements; NULL unbinds the input, or binds its default or the
+ *     instance's own memory of a state again.  A run changes the memory that is bound to a state.
  * bytes: its size, which must be that of the input. */
 int32_t tilesmith_instance_set_input(struct tilesmith_instance *instance, int64_t index, const void *data, int64_t bytes);
 
@@ -183,6 +190,9 @@ int32_t tilesmith_instance_get_output(const struct tilesmith_instance *instance,
 
 /* The extents of an output in the last run; before one, the largest. */
 int32_t tilesmith_instance_shape(const struct tilesmith_instance *instance, int64_t index, int64_t *shape);
+
+/* Give all states their first values again.  Returns a code. */
+int32_t tilesmith_instance_reset(struct tilesmith_instance *instance);
 
 /* Run the model on what is bound.  Returns a code. */
 int32_t tilesmith_instance_run(struct tilesmith_instance *instance);

@@ -59,6 +59,8 @@ EXPORTED int32_t NAME_instance_shape(const struct tilesmith_instance *instance, 
     return tilesmith_instance_shape(instance, index, shape);
 }
 
+EXPORTED int32_t NAME_reset(struct tilesmith_instance *instance) { return tilesmith_instance_reset(instance); }
+
 EXPORTED int32_t NAME_instance_run(struct tilesmith_instance *instance) { return tilesmith_instance_run(instance); }
 
 EXPORTED int32_t NAME_submit(struct tilesmith_instance *instance, tilesmith_done_fn done, void *user) {

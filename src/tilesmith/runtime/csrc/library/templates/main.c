@@ -56,7 +56,10 @@ int main(int argc, char **argv) {
             return fail(model, TILESMITH_ARGUMENT, NULL);
         if (file)
             fclose(file);
-        inputs[i] = file || !NAME_default(model, i) ? data : NAME_default(model, i);
+        const char *first = file ? NULL : NAME_default(model, i);
+        for (int64_t b = 0; first && b < bytes; b++)
+            ((char *)data)[b] = first[b]; /* a run changes what the model keeps */
+        inputs[i] = data;
     }
     int64_t sizes[UPPER_OUTPUT_COUNT + 1];
     for (int o = 0; o < UPPER_OUTPUT_COUNT; o++) {

@@ -112,6 +112,9 @@ public:
         return {static_cast<const T *>(data), static_cast<std::size_t>(bytes) / sizeof(T)};
     }
 
+    // Give what the model keeps from run to run its first values again.
+    void reset() { check(NAME_reset(held.get())); }
+
     void run() { check(NAME_instance_run(held.get())); }
 
     // Run the model on a thread of the instance and return at once.  That thread calls `done` with the run's code after

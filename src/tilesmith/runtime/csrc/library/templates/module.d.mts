@@ -26,6 +26,8 @@ OUTPUT_TYPES
 export interface Model {
     /** Run the model once.  Throws TilesmithError for inputs that do not fit. */
     run(inputs: Inputs): Outputs;
+    /** Give what the model keeps from run to run its first values again. */
+    reset(): void;
 }
 
 /**

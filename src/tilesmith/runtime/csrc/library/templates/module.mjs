@@ -12,8 +12,10 @@ const ARRAYS = {
     f16: Uint16Array, bf16: Uint16Array, // their bits
 };
 
-export const inputs = DESCRIPTION.inputs;
-export const outputs = DESCRIPTION.outputs;
+const INPUTS = DESCRIPTION.inputs, OUTPUTS = DESCRIPTION.outputs;
+const isKept = t => t.home >= 0 && INPUTS[t.home].state;
+export const inputs = INPUTS.filter(t => !t.state);
+export const outputs = OUTPUTS.filter(t => !isKept(t));
 export const symbols = DESCRIPTION.symbols;
 
 export class TilesmithError extends Error {
@@ -66,14 +68,15 @@ class Model {
 
     /** Run the model once.  See NAME.d.mts. */
     run(given) {
-        const wasm = this.#wasm, tensors = inputs.map(t => this.#checked(t, given[t.name]));
+        const wasm = this.#wasm;
+        const tensors = INPUTS.map(t => this.#checked(t, t.state ? undefined : given[t.name]));
         for (const name of Object.keys(given))
             if (!inputs.some(t => t.name === name))
                 throw new TilesmithError(`expected inputs ${inputs.map(t => t.name).join(", ")}, found ${name}`);
         const extents = this.#extents(tensors);
-        const pointers = this.#block("pointers", 4 * (inputs.length + outputs.length + 1));
+        const pointers = this.#block("pointers", 4 * (INPUTS.length + OUTPUTS.length + 1));
         const numbers = this.#block("extents", 8 * (symbols.length + 1));
-        const axes = outputs.reduce((n, t) => n + t.shape.length, 0);
+        const axes = OUTPUTS.reduce((n, t) => n + t.shape.length, 0);
         const shapes = this.#block("shapes", 8 * (axes + 1));
         new BigInt64Array(wasm.memory.buffer, numbers, symbols.length).set(extents.map(BigInt));
         this.#check(wasm.sizes(this.#model, numbers, shapes));
@@ -86,8 +89,8 @@ class Model {
             this.#arenaBytes = bytes;
         }
         const places = tensors.map((t, i) => t.data ? this.#block(`input ${i}`, t.data.byteLength)
-            : wasm.default_input(this.#model, i) >>> 0);
-        const homes = outputs.map((t, o) => t.home >= 0 ? places[t.home]
+            : INPUTS[i].state ? this.#state(i) : wasm.default_input(this.#model, i) >>> 0);
+        const homes = OUTPUTS.map((t, o) => t.home >= 0 ? places[t.home]
             : this.#block(`output ${o}`, size(largest[o]) * ARRAYS[t.dtype].BYTES_PER_ELEMENT));
         const memory = wasm.memory.buffer; // nothing is allocated from here on
         tensors.forEach((t, i) => t.data && new t.data.constructor(memory, places[i], t.data.length).set(t.data));
@@ -95,15 +98,29 @@ class Model {
         this.#check(wasm.run(this.#model, numbers, pointers, pointers + 4 * places.length, this.#arena));
         this.#check(wasm.found(this.#model, numbers, this.#arena, shapes));
         const results = this.#shapes(shapes); // as the data decide
-        return Object.fromEntries(outputs.map((t, o) => [t.name, {
+        return Object.fromEntries(OUTPUTS.map((t, o) => [t.name, {
             dtype: t.dtype, shape: results[o], data: new ARRAYS[t.dtype](memory, homes[o], size(results[o])).slice(),
-        }]));
+        }]).filter((_, o) => !isKept(OUTPUTS[o])));
+    }
+
+    /** Give what the model keeps from run to run its first values again. */
+    reset() {
+        INPUTS.forEach((t, i) => t.state && this.#state(i, true));
+    }
+
+    /** The address of a state, which begins as its default. */
+    #state(i, isNew = !this.#blocks.has(`state ${i}`)) {
+        const bytes = size(INPUTS[i].shape) * ARRAYS[INPUTS[i].dtype].BYTES_PER_ELEMENT;
+        const address = this.#block(`state ${i}`, bytes), memory = new Uint8Array(this.#wasm.memory.buffer);
+        const first = this.#wasm.default_input(this.#model, i) >>> 0;
+        if (isNew) memory.copyWithin(address, first, first + bytes);
+        return address;
     }
 
     /** The shapes of the outputs that lie, axis by axis, at an address. */
     #shapes(address) {
         let at = address;
-        return outputs.map(t => {
+        return OUTPUTS.map(t => {
             const axes = new BigInt64Array(this.#wasm.memory.buffer, at, t.shape.length);
             at += axes.byteLength;
             return Array.from(axes, Number);
@@ -111,7 +128,7 @@ class Model {
     }
 
     #checked(expected, given) {
-        if (given === undefined && expected.optional) return { shape: expected.shape };
+        if (given === undefined && (expected.optional || expected.state)) return { shape: expected.shape };
         if (given === undefined) throw new TilesmithError(`input ${expected.name} is missing`);
         const isTensor = !ArrayBuffer.isView(given);
         const data = isTensor ? given.data : given, shape = isTensor ? given.shape : expected.shape;
@@ -134,7 +151,7 @@ class Model {
         return symbols.map(symbol => {
             const found = new Set();
             tensors.forEach((t, i) => t.shape.forEach((n, axis) => {
-                if (inputs[i].shape[axis] === symbol.name) found.add(n);
+                if (INPUTS[i].shape[axis] === symbol.name) found.add(n);
             }));
             const [extent] = found;
             if (found.size !== 1 || extent < symbol.least || extent > symbol.most)

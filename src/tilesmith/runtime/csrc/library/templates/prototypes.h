@@ -17,6 +17,7 @@ int32_t NAME_set_input(struct tilesmith_instance *instance, int64_t index, const
 int32_t NAME_set_output(struct tilesmith_instance *instance, int64_t index, void *data, int64_t bytes);
 int32_t NAME_get_output(const struct tilesmith_instance *instance, int64_t index, void **data, int64_t *bytes);
 int32_t NAME_instance_shape(const struct tilesmith_instance *instance, int64_t index, int64_t *shape);
+int32_t NAME_reset(struct tilesmith_instance *instance);
 int32_t NAME_instance_run(struct tilesmith_instance *instance);
 int32_t NAME_submit(struct tilesmith_instance *instance, tilesmith_done_fn done, void *user);
 int32_t NAME_wait(struct tilesmith_instance *instance);
