@@ -21,6 +21,8 @@ import tilesmith as ts
 from tilesmith.support.errors import OpenShapesError
 
 REQUIRED = 0.97
+WEIGHTS = (".bin", ".caffemodel", ".params", ".pdiparams", ".weights")
+"""Endings of a model's second file."""
 
 
 def difference(found: np.ndarray, wanted: np.ndarray, tolerance: float) -> str:
@@ -41,7 +43,8 @@ def _largest(array: np.ndarray) -> float:
 
 def check(case: Path, tolerance: float) -> str:
     """What is wrong with a case; empty if nothing is."""
-    models = sorted(p for p in case.iterdir() if re.match(r"model(\.|-symbol)", p.name))
+    found = (p for p in case.iterdir() if re.match(r"model(\.|-symbol)", p.name))
+    models = sorted(found, key=lambda p: (p.suffix in WEIGHTS, p.name))
     with np.load(case / "io.npz") as arrays:
         inputs = {n[6:]: arrays[n] for n in arrays.files if n.startswith("input:")}
         wanted = {n[7:]: arrays[n] for n in arrays.files if n.startswith("output:")}

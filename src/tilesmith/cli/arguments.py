@@ -20,7 +20,8 @@ from tilesmith.support.options import COMPILING, Options
 ModelArgument: TypeAlias = Annotated[
     Path,
     typer.Argument(
-        metavar="MODEL", help="An .onnx, .pt2 or .tflite model, or a .tsm compiled before."
+        metavar="MODEL",
+        help="An .onnx, .pt2, .tflite or .prototxt model, or a .tsm compiled before.",
     ),
 ]
 JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -14,6 +14,7 @@ from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, UsageError
 
 from .archive import ARCHIVE
+from .caffe import CAFFE
 from .common.errors import errors_name
 from .common.inputs import Given, Shapes, Values
 from .common.inspection import Function, Inspection
@@ -30,6 +31,7 @@ FRONTENDS: tuple[Frontend, ...] = (
     ARCHIVE,
     MXNET,
     TFLITE,
+    CAFFE,
     ONNX,
 )
 """The frontends, in the order in which they may accept a source.  ONNX is last: its files have no

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,9 +23,11 @@ from tilesmith.frontend.common.node import NodeContext
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.registry import Registry
 from tilesmith.frontend.common.slots import FAILED, Failed, Result, Slot, kind_of
+from tilesmith.frontend.common.source import Frontend, Source
 from tilesmith.graph.builder import array_type
 from tilesmith.graph.nodes import Data, Graph, Value
 from tilesmith.graph.passes.dce import dce
+from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -63,6 +65,7 @@ class Network:
     weights: stored tensors by name: arrays, or functions that read them.
     producer: the program that wrote the file, if it says so.
     metadata: further entries of the file.
+    is_resizable: whether the caller may change each dimension of the inputs.
     """
 
     format: str
@@ -72,6 +75,7 @@ class Network:
     weights: Mapping[str, np.ndarray | Callable[[], np.ndarray]] = field(default_factory=dict)
     producer: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    is_resizable: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -106,7 +110,7 @@ class LayerNode(NodeContext):
             return slot
         raise ModelError(f"expected a tensor as input number {index + 1}, found {kind_of(slot)}")
 
-    def weight(self, index: int, shape: Sequence[int] | None = None) -> Value:
+    def weight(self, index: int, shape: Sequence[Dim] | None = None) -> Value:
         """Stored tensor number `index` of the layer, reshaped to `shape` if one is given."""
         if index >= len(self.layer.weights):
             raise ModelError(
@@ -201,6 +205,8 @@ class NetworkImporter(Importer):
     def declare(self) -> None:
         """Make the inputs."""
         inputs = self._network.inputs
+        if self._network.is_resizable:
+            inputs = tuple(map(self._opened, inputs))
         values = fixed(inputs, self._given.values)
         types = input_types(inputs, self._given, values)
         for i in inputs:
@@ -210,6 +216,15 @@ class NetworkImporter(Importer):
                 if known
                 else self.builder.input(i.name, types[i.name])
             )
+
+    def _opened(self, declared: Declared) -> Declared:
+        """An input without the dimensions that the caller changes."""
+        name, shapes, symbols = declared.name, self._given.shapes, self._given.symbols
+        if declared.dims is None:
+            return declared
+        axes = enumerate(declared.dims)
+        dims = tuple("" if name in shapes or symbols.opens(name, a) else d for a, d in axes)
+        return replace(declared, dims=dims)
 
     def stored(self, name: str) -> Value:
         """The constant of a stored tensor.  Raises ModelError if the file does not have it."""
@@ -301,6 +316,31 @@ def inspect_network(network: Network, table: Layers) -> Inspection:
         frozenset(k for k in operators if table.find("", k) is None),
         size,
         network.metadata,
+    )
+
+
+def network_frontend(
+    file: str,
+    kinds: tuple[str, ...],
+    recognises: Callable[[Source], bool],
+    read: Callable[[Source], Network],
+    table: Layers,
+) -> Frontend:
+    """The frontend of a format whose files `read` makes a network; other arguments are as in
+    `Frontend`.
+    """
+
+    def named(source: Source) -> Network:
+        with errors_name(source.name):
+            return read(source)
+
+    return Frontend(
+        file,
+        kinds,
+        recognises,
+        lambda source, given: load_network(named(source), table, given, source.name),
+        lambda source: network_nodes(named(source)),
+        lambda source: inspect_network(named(source), table),
     )
 
 

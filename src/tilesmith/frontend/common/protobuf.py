@@ -8,7 +8,7 @@ position.  The format of the bytes is described at protobuf.dev/programming-guid
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -156,12 +156,15 @@ class Schema:
         self,
         messages: Mapping[str, str],
         enums: Mapping[str, Sequence[str] | Mapping[int, str]] | None = None,
+        partial: Collection[str] = (),
     ) -> None:
         """messages: for each name its fields, separated by spaces: `number:name:type`,
             `number:name:[type]` for a list, `number:name:{key:type}` for a map, and
             `number:name:type=value` for a default other than 0, the empty text or the first name.
         enums: for each name the names of the values, by number.
+        partial: messages that have further fields, which a text may name.
         """
+        self.partial = frozenset(partial)
         self._messages = messages
         self._enums = {
             name: dict(enumerate(values)) if not isinstance(values, Mapping) else dict(values)

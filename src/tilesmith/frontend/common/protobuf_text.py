@@ -53,16 +53,31 @@ class _Reader:
             self._bad(f"messages at most {MAX_DEPTH} deep")
         fields, values = self._schema.fields(kind), {}
         while self._kind and self._token != close:
-            if self._kind != "name" or self._token not in fields:
+            field = fields.get(self._token)
+            if self._kind != "name" or (field is None and kind not in self._schema.partial):
                 self._bad(f"a field of {kind}")
-            field = fields[self._token]
             self._next()
-            self._field(field, values, depth)
+            if field is None:
+                self._skip()
+            else:
+                self._field(field, values, depth)
             if self._token in (",", ";"):
                 self._next()
         if self._token != close:
             self._bad(f"{close!r}")
         return Message.of(self._schema, kind, _finished(fields, values))
+
+    def _skip(self) -> None:
+        """Pass over the value of a field that the schema does not have."""
+        opened = 0
+        if self._token == ":":
+            self._next()
+        while self._kind:
+            opened += (self._token in ("{", "<", "[")) - (self._token in ("}", ">", "]"))
+            was_string = self._kind == "string"
+            self._next()
+            if opened <= 0 and not (was_string and self._kind == "string"):
+                return
 
     def _field(self, field: Field, values: dict[str, Any], depth: int) -> None:
         has_colon = self._token == ":"

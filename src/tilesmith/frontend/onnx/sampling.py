@@ -6,17 +6,14 @@ import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims, checked_shape
 from tilesmith.frontend.common.lists import listed
+from tilesmith.frontend.common.regions import max_regions
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import computed_transforms
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.types import Dim
-from tilesmith.ops import columns, fourier, gather, sample, shape, slicing
-from tilesmith.ops import elementwise as ew
-from tilesmith.ops import functions as fn
-from tilesmith.ops.base import Op
+from tilesmith.ops import columns, fourier, sample, shape
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic",
           "bicubic": "cubic"}  # fmt: skip
@@ -64,7 +61,6 @@ def roi_align(n: OnnxNode) -> Result:
 
 @onnx_op("MaxRoiPool", since=1)
 def max_roi_pool(n: OnnxNode) -> Result:
-    """Maxima over the bins of each region, first along rows and then along columns."""
     x, rois = n.input(0), n.input(1)
     pooled = n.attr_ints("pooled_shape") or ()
     fits = x.type.rank == 4 and rois.type.rank == 2 and n.extent(rois, 1) == 5
@@ -73,50 +69,8 @@ def max_roi_pool(n: OnnxNode) -> Result:
             "expected X [N, C, H, W], rois [R, 5] and a pooled_shape of two, found "
             f"{x.type}, {rois.type} and {list(pooled)}"
         )
-    regions, (_, channels, height, width) = rois.type.shape[0], x.type.shape
-    checked_dims((regions, channels, *pooled, width), "the result")
-    corners = rois * n.attr_float("spatial_scale", 1.0)
-    corners = fn.floor(corners + 0.5)
-    columns, wide = _bins(n, corners, 1, pooled[1], width)
-    rows, high = _bins(n, corners, 2, pooled[0], height)
-    image = n.add(gather.Gather(0), x, _column(n, rois, 0).cast(i64))
-    lowest = n.const(-np.inf, x.dtype)
-    rows = n.reshape(rows, (regions, 1, pooled[0], height, 1))
-    image = n.reshape(image, (regions, channels, 1, height, width))
-    image = fn.where(rows, image, lowest).max((3,), keepdims=True)
-    columns = n.reshape(columns, (regions, 1, 1, pooled[1], width))
-    y = fn.where(columns, image, lowest).max((4,))
-    is_high = n.reshape(high, (regions, 1, pooled[0], 1))
-    there = is_high & n.reshape(wide, (regions, 1, 1, pooled[1]))
-    return fn.where(there, y, 0)  # a bin outside of the image gives 0
-
-
-def _column(n: OnnxNode, rois: Value, at: int) -> Value:
-    column = n.add(slicing.Slice((at,), (at + 1,), (1,), (1,)), rois)
-    return n.reshape(column, rois.type.shape[:1])
-
-
-def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: Dim) -> tuple[Value, Value]:
-    """Whether each position of an axis is in each bin, bool [R, count, extent], and whether a bin
-    has any position.
-    """
-    regions = corners.type.shape[0]
-    start, end = (n.reshape(_column(n, corners, at + i), (regions, 1)) for i in (0, 2))
-    d = corners.dtype
-    one, limit = n.const(1, d), n.of_dims((extent,), ()).cast(d)
-    size = fn.maximum(end - start + one, one)
-    part = size / count
-
-    def edge(bins: np.ndarray, to_whole: Op) -> Value:
-        whole = n.add(to_whole, part * bins.reshape(1, count))
-        place = whole + start
-        return fn.minimum(fn.maximum(place, 0), limit)
-
-    low, high = edge(np.arange(count), ew.Floor()), edge(np.arange(1, count + 1), ew.Ceil())
-    places = n.positions(extent, 3, 2).cast(d)
-    low_3, high_3 = (n.add(shape.Unsqueeze((2,)), v) for v in (low, high))
-    inside = (places >= low_3) & (places < high_3)
-    return inside, low < high
+    size = (pooled[0], pooled[1])
+    return max_regions(n, x, rois, size, n.attr_float("spatial_scale", 1.0))
 
 
 @onnx_op("Col2Im", since=18)

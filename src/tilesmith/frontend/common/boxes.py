@@ -1,0 +1,145 @@
+"""Boxes of SSD-like detectors: priors on a grid, decoding, and the choice of the best boxes.
+
+A box is (left, top, right, bottom).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilesmith.frontend.common.node import NodeContext
+from tilesmith.frontend.common.suppression import suppressed
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.types import Dim
+from tilesmith.ops import functions as fn
+from tilesmith.ops import gather, slicing, sort
+
+
+def prior_boxes(
+    n: NodeContext,
+    grid: tuple[Dim, Dim],
+    image: tuple[Any, Any],
+    steps: tuple[Any, Any],
+    offset: float,
+    sizes: Sequence[tuple[float, float]],
+) -> Value:
+    """The boxes around the cells of a grid, f32 [rows * columns * sizes, 4], as fractions of the
+    image.
+
+    grid: rows and columns.
+    image: height and width, numbers or scalars.
+    steps: distances of rows and of columns in pixels, numbers or scalars.
+    offset: position of a box's centre in its cell, as a fraction of the step.
+    sizes: widths and heights in pixels.
+    """
+    count, dims = len(sizes), (*grid, len(sizes))
+    widths, heights = np.array(sizes, np.float32).reshape(count, 2).T / 2
+    sides = []
+    for axis, halves in ((1, widths), (0, heights)):
+        centres = (n.positions(grid[axis], 3, axis).cast(f32) + offset) * steps[axis]
+        half = n.const(halves.reshape(1, 1, count))
+        sides += [((centres - half) / image[axis], (centres + half) / image[axis])]
+    (left, right), (top, bottom) = sides
+    corners = [n.expand(v, dims).reshape(*dims, 1) for v in (left, top, right, bottom)]
+    return n.add(slicing.Concat(3), *corners).reshape(extents.product(dims), 4)
+
+
+def decoded(
+    n: NodeContext, codes: Value, priors: Value, variances: Value | None, code: str
+) -> Value:
+    """Boxes [..., N, 4] from their distances `codes` to `priors` [N, 4].
+
+    variances: factors of the codes, [N, 4]; None: 1.
+    code: "CORNER": distances of corners; "CORNER_SIZE": the same in units of the prior's size;
+        "CENTER_SIZE": distance of the centre in units of the prior's size, and the logarithm of
+        the ratio of sizes.
+    """
+    scaled = codes if variances is None else codes * variances
+    if code == "CORNER":
+        return priors + scaled
+    low, high = n.add(slicing.Split(1, (2, 2)), priors)
+    size = high - low
+    if code == "CORNER_SIZE":
+        return priors + scaled * n.add(slicing.Concat(1), size, size)
+    last = codes.type.rank - 1
+    moved, grown = n.add(slicing.Split(last, (2, 2)), scaled)
+    centre, half = moved * size + (low + high) * 0.5, fn.exp(grown) * size * 0.5
+    return n.add(slicing.Concat(last), centre - half, centre + half)
+
+
+def column(n: NodeContext, rows: Value, number: int) -> Value:
+    """A column of a matrix."""
+    one = n.add(slicing.Slice((number,), (number + 1,), (1,), (1,)), rows)
+    return n.reshape(one, (rows.type.shape[0],))
+
+
+def detections(
+    n: NodeContext,
+    boxes: Value,
+    scores: Value,
+    least: float,
+    overlap: float,
+    candidates: int,
+    kept: int,
+    background: int = -1,
+) -> list[Value]:
+    """For each image the best boxes, f32 [count, 6]: class, score and box.  Classes ascend; in a
+    class, scores descend.
+
+    boxes: [images, 1 or classes, N, 4].
+    scores: [images, classes, N].
+    least: only boxes with higher scores count.
+    overlap: of two boxes of a class that overlap more, the better one counts.
+    candidates: largest number of boxes of a class that are compared; below 1: all.
+    kept: largest number of boxes of an image; below 0: all.
+    background: the class that is no object; below 0: none.
+    """
+    images, classes, count = n.extent(scores, 0), n.extent(scores, 1), scores.type.shape[2]
+    if background >= 0:
+        is_background = np.arange(classes).reshape(1, classes, 1) == background
+        scores = fn.where(n.const(is_background), -np.inf, scores)
+    if candidates > 0:
+        best, _ = n.add(sort.TopK(extents.smaller(candidates, count), 2), scores)
+        worst = n.add(slicing.Slice((-1,), (1 << 31,), (2,), (1,)), best)
+        scores = fn.where(scores >= worst, scores, -np.inf)
+    return [
+        _of_image(n, _image(n, boxes, i), _image(n, scores, i), least, overlap, kept)
+        for i in range(images)
+    ]
+
+
+def _image(n: NodeContext, values: Value, number: int) -> Value:
+    one = n.add(slicing.Slice((number,), (number + 1,), (0,), (1,)), values)
+    return n.reshape(one, values.type.shape[1:])
+
+
+def _of_image(
+    n: NodeContext, boxes: Value, scores: Value, least: float, overlap: float, kept: int
+) -> Value:
+    (groups, count, _), classes = boxes.type.shape, scores.type.shape[0]
+    limits = n.of_dims((count,)), n.const([overlap], f32), n.const([least], f32)
+    # with boxes of its own each class is like an image
+    by_class = n.reshape(scores, (groups, extents.quotient(classes, groups) or 1, count))
+    rows = suppressed(n, boxes, by_class, limits)
+    label = column(n, rows, 1) + column(n, rows, 0)  # one of them is 0
+    place = column(n, rows, 2)
+    chosen = rows.type.shape[0]
+
+    def picked(table: Value, *places: Value) -> Value:
+        columns = (n.reshape(p, (chosen, 1)) for p in places)
+        return n.add(gather.GatherNd(), table, n.add(slicing.Concat(1), *columns))
+
+    score, box = picked(scores, label, place), picked(boxes, column(n, rows, 0), place)
+    columns = n.reshape(label.cast(f32), (chosen, 1)), n.reshape(score, (chosen, 1)), box
+    table = n.add(slicing.Concat(1), *columns)
+    if kept < 0:
+        return table
+    length = extents.smaller(chosen, kept)
+    _, order = n.add(sort.TopK(length, 0), score)
+    order, _ = n.add(sort.TopK(length, 0, False), order)
+    return n.add(gather.Gather(0), table, order.cast(i64))
