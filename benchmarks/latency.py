@@ -20,7 +20,7 @@ import numpy as np
 
 import tilesmith as ts
 from tilesmith.cli.compare import compare
-from tilesmith.cli.engines import ENGINES, Prepare, installed, torch_engines
+from tilesmith.cli.engines import Prepare, installed, torch_engines
 from tilesmith.cli.models import random_inputs
 
 TURN = 0.1  # seconds
@@ -49,7 +49,7 @@ def measure(path: Path, threads: int, seconds: float, with_torch: bool) -> dict[
             inputs = {s.name: found[f"in_{s.name}"] for s in exe.inputs}
     else:
         inputs = random_inputs(exe.inputs, seed=0)
-    engines = {name: ENGINES[name] for name in installed()}
+    engines = installed(path)
     if with_torch:
         engines |= torch_compile(path.stem)
     exe.run(inputs)

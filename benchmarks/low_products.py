@@ -23,7 +23,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
-from tilesmith.cli.engines import ENGINES, installed
+from tilesmith.cli.engines import installed
 from tilesmith.codegen.targets import host
 from tilesmith.runtime.peaks import fastest, register_loop
 from tilesmith.support.measure import interleave, ratio
@@ -70,7 +70,7 @@ def engines(kind: str, x: np.ndarray) -> Contenders:
         path = Path(folder) / "product.onnx"
         path.write_bytes(model(kind))
         if kind == "int8":
-            found = {name: ENGINES[name](path, {"x": x}, 1) for name in installed()}
+            found = {name: make(path, {"x": x}, 1) for name, make in installed(path).items()}
         elif "openvino" in installed():
             import openvino as ov
 

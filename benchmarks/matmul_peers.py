@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.cli.engines import ENGINES, installed
+from tilesmith.cli.engines import installed
 
 
 def peers(
@@ -25,7 +25,7 @@ def peers(
         path = Path(folder) / "product.onnx"
         path.write_bytes(model)
         found: dict[str, Callable[[], Any]] = {
-            name: ENGINES[name](path, inputs, threads) for name in installed()
+            name: prepare(path, inputs, threads) for name, prepare in installed(path).items()
         }
     if importlib.util.find_spec("torch") is not None:
         import torch

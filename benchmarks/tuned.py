@@ -29,7 +29,7 @@ import numpy as np
 import tilesmith as ts
 from latency import TURN, torch_compile
 from tilesmith.cli.compare import OURS, compare
-from tilesmith.cli.engines import ENGINES, Prepare, installed
+from tilesmith.cli.engines import Prepare, installed
 from tilesmith.cli.models import random_inputs
 from tilesmith.driver.request import Request
 from tilesmith.runtime.executable import Executable
@@ -78,7 +78,7 @@ def measure(path: Path, given: argparse.Namespace) -> dict[str, Any]:
         untuned = ts.compile(path, options=options.with_(use_records=False))
         engines: dict[str, Prepare] = {UNTUNED: ours(untuned)}
         if given.longer is None:
-            engines |= {name: ENGINES[name] for name in installed()}
+            engines |= installed(path)
             if given.torch:
                 engines |= torch_compile(path.stem)
         else:

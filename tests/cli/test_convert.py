@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import onnxruntime
 import torch
 
 import tilesmith as ts
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from tflite_models import ModelWriter
 
 

@@ -74,3 +74,18 @@ def test_labels_and_normalisation_are_shown(tilesmith, tmp_path, kind):
     best = "row 0, top 3: dog (3.0000), hare (2.0000), cat (1.0000)"
     assert {2: best, 3: "the first values: dog, 3.0, hare"}[kind] in done.out
     assert "'x' is to be normalised as (x - 1) / 4" in tilesmith("run", path).err
+
+
+def test_comparing_with_litert(tilesmith, tmp_path):
+    model = ModelWriter()
+    g = model.graph()
+    x, y = g.input((-1, 3), name="x"), g.tensor((1, 3), name="y")
+    g.op("EXP", [x], [y])
+    g.output(y)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(model.bytes())
+    done = tilesmith("compare", path, "--rounds", "1", "--shape", "x=4,3", "--json").json["runs"][0]
+    assert set(done["engines"]) == {"tilesmith", "litert"} and not done["failed"]
+    assert done["engines"]["litert"]["difference"] < 1e-6
+    refused = tilesmith("compare", path, "--engine", "onnxruntime")
+    assert refused.code == 1 and "engine 'onnxruntime' does not read 'm.tflite'" in refused.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import tilesmith.frontend.aten  # noqa: F401  (registers the operators)
 from tilesmith.frontend.aten.registry import OPERATORS
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "torch-operators.md"
 
 

@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 from onnx import helper
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
 from fuzz import calls, files, judge, shrink, texts
 from fuzz.builder import Rejected, info_of, model_of
 from fuzz.campaign import verdicts

@@ -10,12 +10,9 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from fuzz.judge import CRASHED, REFUSED, RIGHT, WRONG
 from fuzz.programs import shrink

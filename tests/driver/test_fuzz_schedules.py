@@ -9,15 +9,12 @@ import ctypes
 import faulthandler
 import os
 import re
-import sys
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import children
 from fuzz import judge

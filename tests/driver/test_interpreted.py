@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import conformance
 import tilesmith as ts
 from common.interpreted import OPTIONS, recorded
 from common.pass_models import MODELS
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.symbols import value_of
 from tilesmith.program.visit import steps_in
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-import conformance
 
 CONTROL = ("test_loop11", "test_loop13_seq", "test_if", "test_if_seq", "test_scan9_sum",
            "test_range_float_type_positive_delta_expanded", "test_sequence_map_add_2_sequences",

@@ -6,24 +6,19 @@ is needed with the values of inputs.  `python -m benchmarks.conformance` compile
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+import conformance
 import tilesmith as ts
 from tilesmith.frontend.common.errors import ValuesNeededError
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.support.errors import UnsupportedError
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-import conformance
 
 Engine = Callable[[Graph, dict[str, np.ndarray]], dict[str, np.ndarray]]
 

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import os
 import random
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from open_sizes import table
 from open_sizes.outcome import APART, CRASHED, PART, REFUSED, WRONG, outcome_of

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,6 @@ from tilesmith.strategy.sketch import generated
 from tilesmith.te.knobs import Config
 from tilesmith.te.tensor import Placeholder
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 odd: Any = importlib.import_module("odd")
 
 SIZES: dict[str, dict[str, int]] = {

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tilesmith as ts
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -90,11 +90,13 @@ def command(
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
-        raise UsageError("compare needs the source model (.onnx): other engines can't read .tsm")
+        raise UsageError(
+            "compare needs the source model (.onnx, .tflite): other engines can't read .tsm"
+        )
     if not 1 <= rounds <= 10_000:
         raise UsageError(f"--rounds must be from 1 to 10000, not {rounds}")
     counts = thread_counts(threads) if threads else [wanted.options.threads]
-    engines = _engines(engine, module)
+    engines = _engines(engine, module, model)
     results = []
     arrays = read_arrays(input) if input else {}
     for count in counts:
@@ -124,21 +126,23 @@ def thread_counts(text: str) -> list[int]:
     return [int(p) for p in parts]
 
 
-def _engines(names: list[str] | None, module: str | None) -> dict[str, Prepare]:
+def _engines(names: list[str] | None, module: str | None, model: Path) -> dict[str, Prepare]:
     """The engines to compare with, by name."""
-    known, present = dict(ENGINES), installed()
+    known, present = set(ENGINES), installed(model)
     if module is not None:
         try:
             of_module = torch_engines(load_module(module))
         except Exception as e:  # the given code may raise anything
             raise UsageError(f"--module {module}: {e}") from e
-        known, present = {**known, **of_module}, [*present, *of_module]
+        known, present = known | set(of_module), present | of_module
     for name in names or ():
         if name not in known:
-            raise UsageError(f"unknown engine {name!r}; known are {', '.join(known)}")
+            raise UsageError(f"unknown engine {name!r}; known are {', '.join(sorted(known))}")
+        if name not in installed() and name not in present:
+            raise UsageError(f"engine {name!r} is not installed; pip install {ENGINES[name].pip}")
         if name not in present:
-            raise UsageError(f"engine {name!r} is not installed; pip install {name}")
-    return {name: known[name] for name in names or present}
+            raise UsageError(f"engine {name!r} does not read {model.name!r}")
+    return {name: present[name] for name in names or present}
 
 
 def compare(

@@ -1,8 +1,8 @@
 """Other engines that run the same model, for `compare` and the benchmarks.
 
 Each is imported when it is used.  `prepare` returns a function that runs the model once on fixed
-inputs and returns its outputs in the model's order.  ONNX Runtime and OpenVINO read the ONNX file;
-PyTorch needs the module from which the file was exported.
+inputs and returns its outputs in the model's order.  ONNX Runtime and OpenVINO read ONNX files,
+LiteRT reads TFLite files, and PyTorch needs the module from which a file was exported.
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from tilesmith.frontend.common.source import Frontend
+from tilesmith.frontend.load import recognised
+from tilesmith.frontend.onnx import ONNX
+from tilesmith.frontend.tflite import TFLITE
+from tilesmith.frontend.tflite.model import read
+from tilesmith.frontend.tflite.reader import chosen_signature
 
 Run: TypeAlias = Callable[[], Sequence[np.ndarray]]
 Prepare: TypeAlias = Callable[[Path, Mapping[str, np.ndarray], int], Run]
@@ -82,12 +90,60 @@ def openvino(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run
     return run
 
 
-ENGINES: dict[str, Prepare] = {"onnxruntime": onnxruntime, "openvino": openvino}
+def litert(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
+    """LiteRT (TensorFlow Lite) on the CPU, with XNNPACK."""
+    from ai_edge_litert.interpreter import Interpreter  # pyright: ignore[reportMissingImports]  # installed to compare
+
+    _, source = recognised(model)
+    signature = chosen_signature(read(source))
+    interpreter = Interpreter(model_path=str(model), num_threads=threads)
+    declared = {d["index"]: tuple(d["shape"]) for d in interpreter.get_input_details()}
+    feed = {signature.inputs[name]: a for name, a in inputs.items()}
+    for number, array in feed.items():
+        if array.shape != declared[number]:
+            interpreter.resize_tensor_input(number, array.shape)
+    interpreter.allocate_tensors()
+
+    def run() -> Sequence[np.ndarray]:
+        for number, array in feed.items():
+            interpreter.set_tensor(number, array)
+        interpreter.invoke()
+        return [interpreter.get_tensor(number) for number in signature.outputs.values()]
+
+    return run
 
 
-def installed() -> list[str]:
-    """Names of the engines that can be imported here."""
-    return [name for name in ENGINES if importlib.util.find_spec(name) is not None]
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Another engine.
+
+    package: the module that it needs.
+    pip: the package that pip installs.
+    reads: the frontend for the files that it reads.
+    prepare: makes a run of a model.
+    """
+
+    package: str
+    pip: str
+    reads: Frontend
+    prepare: Prepare
+
+
+ENGINES: dict[str, Engine] = {
+    "onnxruntime": Engine("onnxruntime", "onnxruntime", ONNX, onnxruntime),
+    "openvino": Engine("openvino", "openvino", ONNX, openvino),
+    "litert": Engine("ai_edge_litert", "ai-edge-litert", TFLITE, litert),
+}
+
+
+def installed(model: Path | None = None) -> dict[str, Prepare]:
+    """The engines that can be imported here, by name; those that read `model`, if one is given."""
+    reader = recognised(model)[0] if model is not None else None
+    return {
+        name: e.prepare
+        for name, e in ENGINES.items()
+        if reader in (None, e.reads) and importlib.util.find_spec(e.package) is not None
+    }
 
 
 def torch_engines(module: Any) -> dict[str, Prepare]:

@@ -87,7 +87,7 @@ def load(
         _check_optional(named, "a Graph")
         return _with_weights(model, new)
     symbols = Symbols(dynamic, expected)
-    frontend, source = _recognised(model, opened)
+    frontend, source = recognised(model, opened)
     if frontend is not ONNX:
         _check_optional(named, frontend.kinds[0])
     if signature is not None:
@@ -125,7 +125,7 @@ def facts(model: Any, signature: str | None = None) -> dict[str, Any]:
     """
     if isinstance(model, Graph):
         return {}
-    frontend, source = _recognised(model)
+    frontend, source = recognised(model)
     with errors_name(source.name):
         described = frontend.described(source, signature) if frontend.described else {}
         return {
@@ -151,7 +151,7 @@ def source_nodes(model: Any) -> list[tuple[str, str]]:
     """
     if isinstance(model, Graph):
         return []
-    frontend, source = _recognised(model)
+    frontend, source = recognised(model)
     return frontend.nodes(source)
 
 
@@ -161,15 +161,19 @@ def inspect(model: Any) -> Inspection:
     Raises UsageError for a source that is not a file or the bytes of one, ModelError when it is
     damaged.
     """
-    frontend, source = _recognised(model)
+    frontend, source = recognised(model)
     if frontend.inspect is None:
         raise UsageError(f"expected a model's file, found {frontend.kinds[0]}")
     with errors_name(source.name):
         return frontend.inspect(source)
 
 
-def _recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, Source]:
-    """The frontend that reads a source model, and the opened source."""
+def recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, Source]:
+    """The frontend that reads a source model, and the opened source.
+
+    Raises UsageError for a source that no frontend reads, ModelError for a path that cannot be
+    read.
+    """
     files = " or ".join(f.file for f in reversed(FRONTENDS) if f.file)
     source = Source.of(model, files, opened)
     for frontend in FRONTENDS:
