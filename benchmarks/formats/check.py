@@ -4,8 +4,8 @@
 
 A script beside this one, run where the framework is installed, writes the folder: in each case's
 folder lie `model.EXT` (a file or a folder) and `io.npz` with the arrays `input:NAME` and
-`output:NAME`.  Prints the cases that differ or fail, and how many are equal.  The exit code is 1 if
-fewer than 97% are equal.
+`output:NAME`, and `tolerance` if the case has its own.  Prints the cases that differ or fail, and
+how many are equal.  The exit code is 1 if fewer than 97% are equal.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def check(case: Path, tolerance: float) -> str:
     with np.load(case / "io.npz") as arrays:
         inputs = {n[6:]: arrays[n] for n in arrays.files if n.startswith("input:")}
         wanted = {n[7:]: arrays[n] for n in arrays.files if n.startswith("output:")}
+        tolerance = float(arrays["tolerance"]) if "tolerance" in arrays.files else tolerance
     try:
         exe = ts.compile(str(models[0]))
     except OpenShapesError:

@@ -21,6 +21,7 @@ from .common.inspection import Function, Inspection
 from .common.source import Frontend, Source
 from .common.symbols import Narrowing, Symbols
 from .common.weights import NewWeights
+from .coreml import COREML
 from .mxnet import MXNET
 from .onnx import ONNX
 from .tflite import TFLITE
@@ -32,6 +33,7 @@ FRONTENDS: tuple[Frontend, ...] = (
     MXNET,
     TFLITE,
     CAFFE,
+    COREML,
     ONNX,
 )
 """The frontends, in the order in which they may accept a source.  ONNX is last: its files have no

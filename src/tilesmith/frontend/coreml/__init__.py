@@ -1,0 +1,49 @@
+"""The frontend for Core ML: `.mlpackage` folders and `.mlmodel` files.
+
+The files are read without coremltools, so that models for Apple's systems run elsewhere.
+"""
+
+from tilesmith.frontend.common.source import Frontend
+from tilesmith.frontend.coreml import (
+    compressed,
+    control,
+    convolutions,
+    detection,
+    elementwise,
+    indexing,
+    normalizations,
+    recurrent,
+    reductions,
+    resizing,
+    shapes,
+    slices,
+)
+from tilesmith.frontend.coreml.package import recognises
+from tilesmith.frontend.coreml.reader import inspect, load, nodes
+
+FAMILIES = (
+    compressed,
+    control,
+    convolutions,
+    detection,
+    elementwise,
+    indexing,
+    normalizations,
+    recurrent,
+    reductions,
+    resizing,
+    shapes,
+    slices,
+)
+"""The modules that register operators, in the order of the documentation."""
+
+COREML = Frontend(
+    "a Core ML model",
+    ("a path to a Core ML model or package", "its bytes"),
+    recognises,
+    load,
+    nodes,
+    inspect,
+)
+
+__all__ = ["COREML", "FAMILIES"]

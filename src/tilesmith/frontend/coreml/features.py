@@ -1,0 +1,87 @@
+"""A model's features: its inputs and outputs as the description declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from tilesmith.frontend.common.protobuf import Message
+from tilesmith.ir.sizes import LARGEST
+
+Sizes: TypeAlias = "Mapping[int, tuple[int, int, int]]"
+"""By axis the smallest, the largest and the usual size."""
+
+CHANNELS = {"GRAYSCALE": 1, "GRAYSCALE_FLOAT16": 1, "RGB": 3, "BGR": 3}
+"""The number of channels of each colour space, in their order."""
+
+
+def described(model: Message) -> dict[str, Message]:
+    """The types of the model's inputs by name; of several functions, the default one's."""
+    description = model.description
+    for function in description.functions:
+        if function.name == description.defaultFunctionName:
+            description = function
+            break
+    return {f.name: f.type for f in description.input}
+
+
+def sizes_of(type_: Message, rank: int) -> Sizes:
+    """The sizes of an input's axes, for axes that are declared with ranges or alternatives."""
+    if type_.imageType is not None:
+        image = type_.imageType
+        usual = (image.height, image.width)
+        if image.imageSizeRange is not None:
+            ranges = (image.imageSizeRange.heightRange, image.imageSizeRange.widthRange)
+            pairs = [_range(r) for r in ranges]
+        elif image.enumeratedSizes is not None:
+            sizes = [(s.height, s.width) for s in image.enumeratedSizes.sizes]
+            pairs = _spanned([usual, *sizes])
+        else:
+            return {}
+        axes: Sequence[int] = (rank - 2, rank - 1)
+    elif type_.multiArrayType is not None:
+        array = type_.multiArrayType
+        usual = tuple(array.shape.tolist())
+        if array.shapeRange is not None:
+            pairs = [_range(r) for r in array.shapeRange.sizeRanges]
+        elif array.enumeratedShapes is not None:
+            shapes = [tuple(s.shape.tolist()) for s in array.enumeratedShapes.shapes]
+            pairs = _spanned([s for s in (usual, *shapes) if len(s) == rank])
+        else:
+            return {}
+        axes = range(rank)
+    else:
+        return {}
+    if not len(pairs) == len(axes) == len(usual):
+        return {}
+    return {a: (lo, hi, u) for a, (lo, hi), u in zip(axes, pairs, usual, strict=True)}
+
+
+def _range(r: Message) -> tuple[int, int]:
+    """The sizes of a range; a negative upper bound stands for none."""
+    return r.lowerBound, r.upperBound if 0 <= r.upperBound < LARGEST else LARGEST
+
+
+def _spanned(shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """For each axis the smallest and the largest of alternatives."""
+    return [(min(sizes), max(sizes)) for sizes in zip(*shapes, strict=True)]
+
+
+def text_of(feature: Message) -> str:
+    """A feature's type as text."""
+    type_ = feature.type
+    if type_ is None:
+        return "unknown"
+    if type_.imageType is not None:
+        image = type_.imageType
+        return f"image[{image.height},{image.width}], {image.colorSpace}"
+    if type_.multiArrayType is not None:
+        array = type_.multiArrayType
+        return f"{array.dataType.lower()}{array.shape.tolist()}"
+    if type_.dictionaryType is not None:
+        keys = "string" if type_.dictionaryType.which("stringKeyType") else "int64"
+        return f"dictionary of {keys}"
+    for name, text in (("int64Type", "int64"), ("doubleType", "double"), ("stringType", "string")):
+        if type_.has(name):
+            return text
+    return "sequence" if type_.has("sequenceType") else "unknown"

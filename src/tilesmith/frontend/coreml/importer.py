@@ -1,0 +1,249 @@
+"""The walk over an ML program, in which names become values and operations become nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilesmith.frontend.common.body import Body
+from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.importer import Importer
+from tilesmith.frontend.common.limits import MAX_DEPTH, checked_shape
+from tilesmith.frontend.common.problems import Site
+from tilesmith.frontend.common.protobuf import Message
+from tilesmith.frontend.common.slots import FAILED, Failed, Slot
+from tilesmith.frontend.common.states import States
+from tilesmith.frontend.common.weights import NewWeights
+from tilesmith.frontend.coreml.node import Argument, MilNode
+from tilesmith.frontend.coreml.package import Package, Stored
+from tilesmith.frontend.coreml.registry import OPERATORS
+from tilesmith.graph.nodes import Data
+from tilesmith.ir.types import TensorType
+from tilesmith.support.errors import ModelError, UnsupportedError
+
+_IMMEDIATE = ("floats", "ints", "bools", "strings", "longInts", "doubles", "bytes")
+_OLDEST = 15
+
+
+@dataclass(slots=True)
+class Frame:
+    """A block during import.
+
+    names: the meanings of its names so far.
+    body: the builder that has these values.
+    parent: the enclosing block, whose names are visible, too.
+    depth: number of enclosing blocks.
+    prefix: put in front of the names of nodes, for messages.
+    """
+
+    names: dict[str, Argument]
+    body: FoldingBuilder
+    parent: Frame | None = None
+    depth: int = 0
+    prefix: str = ""
+
+    def find(self, name: str) -> Argument:
+        """The meaning of `name`.  Raises ModelError when nothing defines it."""
+        if name not in self.names:
+            if self.parent is None:
+                raise ModelError(f"{name!r} is used, which nothing defines")
+            meaning = self.parent.find(name)
+            if isinstance(self.body, Body) and self.body is not self.parent.body:
+                meaning = _inside(self.body, meaning)
+            self.names[name] = meaning
+        return self.names[name]
+
+
+def _inside(body: Body, argument: Argument) -> Argument:
+    if isinstance(argument, tuple):
+        return tuple(_inside(body, a) for a in argument)
+    return argument if isinstance(argument, str) else body.slot(argument)
+
+
+class MilImporter(Importer):
+    """Imports one program."""
+
+    def __init__(
+        self,
+        builder: FoldingBuilder,
+        package: Package,
+        opset: str = "",
+        new_weights: NewWeights | None = None,
+    ) -> None:
+        """opset: the name of the operator set, such as CoreML5 or iOS18.
+        new_weights: new contents for constants, by name.
+        """
+        super().__init__(builder)
+        self.package = package
+        self.states = States(builder)
+        digits = int("".join(c for c in opset if c.isdigit()) or "0")
+        # CoreML5 to CoreML9 came with iOS15 to iOS26
+        newest = {5: 15, 6: 16, 7: 17, 8: 18, 9: 26}
+        self.version = newest.get(digits, digits) or _OLDEST
+        self._opset = opset
+        self._new_weights = new_weights or NewWeights()
+
+    # Blocks
+
+    def block(self, block: Message, frame: Frame) -> list[Slot]:
+        """Imports a block, whose inputs are in `frame`; returns its outputs."""
+        if frame.depth > MAX_DEPTH:
+            raise ModelError(f"blocks are nested more than {MAX_DEPTH} deep")
+        for number, operation in enumerate(block.operations):
+            self._operation(number, operation, frame)
+        return [self._slot(frame, name) for name in block.outputs]
+
+    def _slot(self, frame: Frame, name: str) -> Slot:
+        slot = frame.find(name)
+        if isinstance(slot, (str, tuple)):
+            raise ModelError(f"{name!r}: expected a tensor, found a text or a list")
+        return slot
+
+    def call(self, block: Message, frame: Frame, given: Sequence[Slot], loc: str) -> list[Slot]:
+        """The outputs of a nested block for `given`; its nodes are inlined."""
+        if len(given) != len(block.inputs):
+            raise ModelError(f"expected {len(block.inputs)} inputs of a block, found {len(given)}")
+        names = {i.name: v for i, v in zip(block.inputs, given, strict=True)}
+        return self.block(
+            block, Frame(dict(names), self.builder, frame, frame.depth + 1, f"{loc}/")
+        )
+
+    def nested(
+        self, body: Body, block: Message, frame: Frame, given: Sequence[Slot], loc: str
+    ) -> list[Slot] | None:
+        """The outputs of a block whose nodes are added to `body`.  None if a node of it is
+        unsupported or invalid; then no problem is recorded and `body.misfit` has the reason.
+        """
+        outer, noted = self.builder, len(self._problems)
+        self.builder = body
+        results: list[Slot]
+        try:
+            results = self.call(block, frame, given, loc)
+        except ModelError as e:
+            results = [FAILED]
+            body.misfit = "" if isinstance(e, UnsupportedError) else str(e)
+        finally:
+            self.builder = outer
+        failed = len(self._problems) > noted or any(isinstance(s, Failed) for s in results)
+        del self._problems[noted:]
+        return None if failed else results
+
+    # Operations
+
+    def _operation(self, number: int, operation: Message, frame: Frame) -> None:
+        self.builder.count()
+        outputs = [o.name for o in operation.outputs]
+        label = outputs[0] if outputs else ""
+        loc = f"{frame.prefix}{label or operation.type}"
+        site = Site(operation.type, self._opset, loc)
+        made = self.attempt(site, lambda: self._results(operation, frame, loc, label))
+        if made is not None and len(made) < len(outputs):
+            raise ModelError(
+                f"node {loc!r} ({operation.type}): expected at most {len(made)} outputs, found "
+                f"{len(outputs)}"
+            )
+        for i, name in enumerate(outputs):
+            frame.names[name] = FAILED if made is None else made[i]
+
+    def _results(
+        self, operation: Message, frame: Frame, loc: str, label: str
+    ) -> Sequence[Slot] | None:
+        """An operation's outputs; None where an input failed."""
+        if operation.type == "const":
+            value = operation.attributes.get("val") or _only(operation.inputs, "val")
+            if value is None:
+                raise ModelError("expected the attribute 'val', found none")
+            return [self.stored(value, label)]  # type: ignore[list-item]
+        function = OPERATORS.find("", operation.type)
+        if function is None:
+            raise UnsupportedError("the operator is not supported")
+        arguments = {name: self._argument(a, frame) for name, a in operation.inputs.items()}
+        for name, value in operation.attributes.items():
+            if name != "name":
+                arguments.setdefault(name, self.stored(value, f"{label}_{name}"))
+        if any(_has_failed(a) for a in arguments.values()):
+            return None
+        node = MilNode(
+            self.builder,
+            loc,
+            label,
+            lambda block, given, at: self.call(block, frame, given, at),
+            lambda body, block, given, at: self.nested(body, block, frame, given, at),
+            operation.type,
+            self.version,
+            arguments,
+            operation.blocks,
+            len(operation.outputs),
+            self.states,
+        )
+        with self.builder.at(loc, label):
+            made = function(node)
+        return made if isinstance(made, tuple) else (made,)
+
+    def _argument(self, argument: Message, frame: Frame) -> Argument:
+        bound = tuple(
+            frame.find(b.name) if b.has("name") else self.stored(b.value, "")
+            for b in argument.arguments
+        )
+        return bound[0] if len(bound) == 1 else bound
+
+    # Stored values
+
+    def stored(self, value: Message, name: str) -> Argument:
+        """A constant, a text, or a list of such."""
+        immediate = value.immediateValue
+        if immediate is not None and immediate.which("tuple", "list"):
+            return tuple(self.stored(v, name) for v in (immediate.list or immediate.tuple).values)
+        declared = value.type and value.type.tensorType
+        if not declared:
+            raise ModelError("expected a tensor as a stored value, found another type")
+        shape = checked_shape(_extents(declared), f"the constant {name!r}")
+        if declared.dataType == "STRING":
+            texts = tuple(immediate.tensor.strings.values) if immediate is not None else ()
+            return texts[0] if not shape and texts else texts
+        if immediate is not None:
+            stored = Stored(_immediate(immediate, declared.dataType), declared.dataType, shape)
+        elif value.blobFileValue is not None:
+            blob = value.blobFileValue
+            stored = Stored(self.package.blob(blob.fileName, blob.offset), declared.dataType, shape)
+        else:
+            raise ModelError("expected a stored value in the model or in a file, found none")
+        type_ = TensorType(stored.dtype, shape)
+        stored.check()
+        data = Data.of(stored.read()) if immediate is not None else Data(stored.read)
+        if name:
+            data = self._new_weights.data(name, type_, data)
+        return self.builder.lazy_constant(type_, data, name)
+
+
+def _only(inputs: dict[str, Message], name: str) -> Message | None:
+    bound = inputs[name].arguments if name in inputs else ()
+    return bound[0].value if len(bound) == 1 else None
+
+
+def _has_failed(argument: Argument) -> bool:
+    if isinstance(argument, tuple):
+        return any(map(_has_failed, argument))
+    return isinstance(argument, Failed)
+
+
+def _extents(type_: Message) -> list[int]:
+    """The extents of a stored tensor, which are all numbers."""
+    extents = [d.constant.size if d.constant is not None else -1 for d in type_.dimensions]
+    if len(extents) != type_.rank and type_.dimensions:
+        raise ModelError(f"expected {type_.rank} dimensions, found {len(extents)}")
+    return extents
+
+
+def _immediate(value: Message, kind: str) -> np.ndarray:
+    """The bytes of a tensor that is stored in the model."""
+    tensor = value.tensor
+    which = tensor.which(*_IMMEDIATE) if tensor is not None else None
+    if which is None or which == "strings":
+        raise ModelError(f"expected numbers of element type {kind.lower()}, found none")
+    numbers = getattr(tensor, which).values
+    if which == "bytes":
+        return np.frombuffer(numbers, np.uint8)
+    return np.ascontiguousarray(numbers).view(np.uint8)
