@@ -24,12 +24,14 @@ from .common.weights import NewWeights
 from .coreml import COREML
 from .mxnet import MXNET
 from .onnx import ONNX
+from .relay import RELAY
 from .tflite import TFLITE
 from .torch import TORCH
 
 FRONTENDS: tuple[Frontend, ...] = (
     TORCH,
     ARCHIVE,
+    RELAY,
     MXNET,
     TFLITE,
     CAFFE,

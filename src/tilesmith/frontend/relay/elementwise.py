@@ -12,7 +12,7 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.relay.node import RelayNode, relay_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import f32, i32
+from tilesmith.ir.dtypes import i32
 from tilesmith.ops import activation as ac
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import functions as fn
@@ -235,7 +235,11 @@ def _parameters(n: RelayNode, scale: Value, offset: Value) -> tuple[Value, Value
 @relay_op("nn.layer_norm")
 def layer_norm(n: RelayNode) -> Result:
     x, scale, offset = n.inputs
-    axis, rank, epsilon = n.axis(n.int("axis", -1), x.type.rank), x.type.rank, n.get("epsilon", 1e-5)
+    axis, rank, epsilon = (
+        n.axis(n.int("axis", -1), x.type.rank),
+        x.type.rank,
+        n.get("epsilon", 1e-5),
+    )
     scale, offset = _parameters(n, scale, offset)
     if axis == rank - 1:
         return n.add(norm.LayerNorm(-1, epsilon), x, scale, offset)
@@ -273,6 +277,3 @@ def l2_normalize(n: RelayNode) -> Result:
     x = n.input(0)
     squares = (x * x).sum(axes_of(n, x.type.rank), True)
     return x / fn.sqrt(fn.maximum(squares, n.get("eps", 1e-12)))
-
-
-__all__ = ["along", "axes_of", "f32", "formula", "rounded", "same"]

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tilesmith.frontend.common.body import Body
-from tilesmith.frontend.common.branches import branched, several
+from tilesmith.frontend.common.branches import branched, results_of
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.limits import MAX_DEPTH
-from tilesmith.frontend.common.whiles import repeated
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.slots import FAILED, Slot
 from tilesmith.frontend.common.weights import NewWeights
+from tilesmith.frontend.common.whiles import repeated
 from tilesmith.graph.builder import array_type
 from tilesmith.graph.nodes import Data, Value
 from tilesmith.support.errors import ModelError, UnsupportedError
@@ -265,18 +265,19 @@ class RelayImporter(Importer):
             if before is not None:
                 self._active[function] = before
 
-    def _entered(
-        self, closure: Closure, body: Body | None, arguments: Sequence[Item]
-    ) -> Scope:
+    def _entered(self, closure: Closure, body: Body | None, arguments: Sequence[Item]) -> Scope:
         """The scope of a function's body, for arguments that are values of `body`."""
         scope = Scope(closure.scope, body)
         for (name, type_), item in zip(closure.function.parameters, arguments, strict=True):
-            if isinstance(type_, sx.Tensor) and isinstance(item, Value):
-                if (item.dtype, item.type.rank) != (type_.dtype, len(type_.dims)):
-                    raise ModelError(
-                        f"parameter %{name}: expected {type_.dtype} of rank {len(type_.dims)}, "
-                        f"found {item.type}"
-                    )
+            if (
+                isinstance(type_, sx.Tensor)
+                and isinstance(item, Value)
+                and (item.dtype, item.type.rank) != (type_.dtype, len(type_.dims))
+            ):
+                raise ModelError(
+                    f"parameter %{name}: expected {type_.dtype} of rank {len(type_.dims)}, found "
+                    f"{item.type}"
+                )
             scope.names[name] = item
         if isinstance(closure.itself, sx.Name):
             inside = closure if body is None else captured(closure, body)
@@ -288,7 +289,7 @@ class RelayImporter(Importer):
     def _branch(self, condition: Item, e: sx.Branch, scope: Scope, label: str) -> Item:
         if condition is FAILED:
             return FAILED
-        node = self._node("if", (condition,), sx.Call(e, (), {}), label)
+        node = self._node("if", (condition,), sx.Call(e, (), {}, e.line), label)
         like: list[Item] = []
 
         def graph(part: sx.Expr) -> Graph:
@@ -335,7 +336,7 @@ class RelayImporter(Importer):
         def made() -> Sequence[Any]:
             self._open += 1
             try:
-                return several(repeated(node, condition, step, flat(arguments)))
+                return results_of(flat(repeated(node, condition, step, flat(arguments))))
             finally:
                 self._open -= 1
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+
+import numpy as np
 
 from tilesmith.frontend.common.pools import adaptive_averages, adaptive_maxima, global_pool, pooled
 from tilesmith.frontend.common.scaled import scaled
@@ -12,14 +15,13 @@ from tilesmith.frontend.common.windows import Geometry, convolve, geometry
 from tilesmith.frontend.relay.node import RelayNode, relay_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, f32
-from tilesmith.ir.types import Dim
-from tilesmith.ops import conv, einsum, pool, rules, sample
+from tilesmith.ir.dtypes import DType, f32, i64
+from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ops import conv, einsum, rules, sample, slicing
 from tilesmith.ops import matmul as mm
 from tilesmith.ops import resize as rs
 
-import numpy as np
-
+_SETTINGS = {"strides": 1, "padding": 0, "dilation": 1}
 _SPACE = ("", "W", "HW", "DHW")
 
 
@@ -45,10 +47,10 @@ def channels_second(n: RelayNode, x: Value, name: str = "layout") -> tuple[Value
 # Convolutions and products
 
 
-def _windows(n: RelayNode, x: Value, kernel: Sequence[int], dilation: str = "dilation") -> Geometry:
-    return geometry(
-        n, x, tuple(kernel), n.ints("strides", (1,)), n.ints("padding", (0,)), n.ints(dilation, (1,))
-    )  # fmt: skip
+def _windows(n: RelayNode, x: Value, kernel: Sequence[int]) -> Geometry:
+    settings = ((name, n.ints(name, (v,))) for name, v in _SETTINGS.items())
+    strides, pads, dilations = (v for _, v in settings)
+    return geometry(n, x, kernel, strides, pads, dilations)
 
 
 def operands(n: RelayNode, x: Value, w: Value, kernel: str) -> tuple[Value, Value, tuple[int, ...]]:
@@ -58,9 +60,6 @@ def operands(n: RelayNode, x: Value, w: Value, kernel: str) -> tuple[Value, Valu
     space = _SPACE[min(max(x.type.rank - 2, 0), 3)]
     x, back = channels_second(n, x, "data_layout")
     layout = n.text("kernel_layout", f"{kernel}{space}")
-    if kernel == "IO" and not n.has("kernel_layout") and len(space) != 2:
-        layout = f"OI{space}"  # its default, though TVM's kernels read it as IO
-    layout = layout if kernel == "OI" or layout[:2] != "OI" else f"IO{layout[2:]}"
     return x, turned(w, layout_order(n, layout, f"{kernel}{space}")), back
 
 
@@ -69,7 +68,7 @@ def convolved(n: RelayNode, x: Value, w: Value, to: DType | None = None) -> Valu
     groups = n.int("groups", 1)
     x, w, back = operands(n, x, w, "OI")
     icg = extents.quotient(x.type.shape[1], groups)
-    if groups > 1 and icg is not None and w.type.shape[:2] != (w.type.shape[0], icg):
+    if groups > 1 and icg is not None and not same_dim(w.type.shape[1], icg):
         # depthwise weights, such as HWOI: [C, multiplier] or its transpose
         w = n.reshape(w, (extents.product(w.type.shape[:2]), icg, *w.type.shape[2:]))
     g = _windows(n, x, n.shape(w)[2:])
@@ -90,7 +89,7 @@ def conv_(n: RelayNode) -> Result:
 
 @relay_op("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 def conv_transpose(n: RelayNode) -> Result:
-    x, w, back = operands(n, *n.inputs, "IO")
+    x, w, back = operands(n, n.input(0), n.input(1), "IO")
     g = _windows(n, x, n.shape(w)[2:])
     extra = n.ints("output_padding", (0,))
     extra = extra * len(g.kernel) if len(extra) == 1 else extra
@@ -101,26 +100,28 @@ def conv_transpose(n: RelayNode) -> Result:
 
 @relay_op("nn.dense")
 def dense(n: RelayNode) -> Result:
-    x, w = n.inputs
-    return product(n, x, w, mm.MatMul(transpose_b=True))
+    return product(n, mm.MatMul(transpose_b=True))
 
 
 @relay_op("nn.matmul")
 def matmul(n: RelayNode) -> Result:
     flips = n.get("transpose_a", False), n.get("transpose_b", False)
-    return product(n, *n.inputs, mm.MatMul(*flips))
+    return product(n, mm.MatMul(*flips))
 
 
 @relay_op("nn.batch_matmul")
 def batch_matmul(n: RelayNode) -> Result:
     flips = n.get("transpose_a", False), n.get("transpose_b", True)
-    return product(n, *n.inputs, mm.MatMul(*flips))
+    return product(n, mm.MatMul(*flips))
 
 
-def product(n: RelayNode, a: Value, b: Value, op: mm.MatMul) -> Value:
+def product(n: RelayNode, op: mm.MatMul) -> Value:
     """A matrix product in the type of attribute `out_dtype`."""
+    a, b = n.inputs
     out = n.dtype("out_dtype", a.dtype)
-    return n.add(op, a, b) if out is a.dtype is b.dtype else n.add(op, a.cast(out), b.cast(out))
+    if out.is_int:
+        return n.add(replace(op, to=out), a, b)
+    return n.add(op, a.cast(out), b.cast(out))
 
 
 relay_op("einsum")(lambda n: n.add(einsum.Einsum(n.get("equation", "")), *n.items()))
@@ -132,10 +133,7 @@ relay_op("einsum")(lambda n: n.add(einsum.Einsum(n.get("equation", "")), *n.item
 def _pool(n: RelayNode, kind: str) -> Result:
     x, back = channels_second(n, n.input(0))
     n.text("out_layout", "")
-    g = geometry(
-        n, x, n.ints("pool_size"), n.ints("strides", (1,)), n.ints("padding", (0,)),
-        n.ints("dilation", (1,)),
-    )  # fmt: skip
+    g = _windows(n, x, n.ints("pool_size"))
     rounding = "ceil" if n.get("ceil_mode", False) else "floor"
     counts = n.get("count_include_pad", False)
     return turned(pooled(n, x, "max" if kind == "max" else "average", g, rounding, counts), back)
@@ -174,8 +172,8 @@ _METHODS = {
     "cubic": "cubic", "bicubic": "cubic",
 }  # fmt: skip
 _ROUNDINGS = {
-    "": "round_prefer_floor", "round": "round_prefer_ceil", "round_prefer_floor": "round_prefer_floor",
-    "round_prefer_ceil": "round_prefer_ceil", "floor": "floor", "ceil": "ceil",
+    "": "round_prefer_floor", "round": "round_prefer_ceil", "floor": "floor", "ceil": "ceil",
+    "round_prefer_floor": "round_prefer_floor", "round_prefer_ceil": "round_prefer_ceil",
 }  # fmt: skip
 _COORDINATES = (
     "half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn",
@@ -189,7 +187,8 @@ def _resize(n: RelayNode, sizes: Sequence[Dim]) -> Result:
     rounding = n.text("rounding_method", "", tuple(_ROUNDINGS))
     if not rounding and coordinates == "asymmetric":
         rounding = "floor"
-    n.get("roi"), n.get("extrapolation_value")
+    for unused in ("roi", "extrapolation_value"):
+        n.get(unused)
     op = rs.Resize(
         (*x.type.shape[:2], *sizes), (), method, coordinates, _ROUNDINGS[rounding],
         n.get("cubic_alpha", -0.5), n.get("cubic_exclude", False),
@@ -238,17 +237,17 @@ def grid_sample(n: RelayNode) -> Result:
 @relay_op("vision.roi_align")
 def roi_align(n: RelayNode) -> Result:
     n.text("layout", "NCHW", ("NCHW",))
-    x, rois = n.inputs
-    from tilesmith.frontend.relay.shapes import cut
-
-    boxes, batch = cut(n, rois, 1, 1, 5), n.reshape(cut(n, rois, 1, 0, 1), (rois.type.shape[0],))
-    h, w = n.ints("pooled_size")
+    x, regions = n.inputs
+    images, boxes = n.add(slicing.Split(1, (1, 4)), regions)
     mode = n.text("mode", "avg", ("avg", "max"))
-    ratio = max(n.int("sample_ratio", -1), 0)
-    from tilesmith.ir.dtypes import i64
-
-    op = sample.RoiAlign(h, w, n.get("spatial_scale", 1.0), ratio, mode)
-    return n.add(op, x, boxes, batch.cast(i64))
+    samples, scale = max(n.int("sample_ratio", -1), 0), n.get("spatial_scale", 1.0)
+    op = sample.RoiAlign(pair(n, "pooled_size"), samples, scale, mode, half_pixel=False)
+    return n.add(op, x, boxes, n.reshape(images, images.type.shape[:1]).cast(i64))
 
 
-__all__ = ["Callable", "channels_second", "convolved", "layout_order", "pool", "turned"]
+def pair(n: RelayNode, name: str) -> tuple[int, int]:
+    """An attribute that is two integers, or one for both."""
+    numbers = n.ints(name)
+    if len(numbers) not in (1, 2):
+        n.bad(f"attribute {name!r}: expected two integers, found {list(numbers)}")
+    return numbers[0], numbers[-1]

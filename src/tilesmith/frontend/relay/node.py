@@ -17,8 +17,11 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType
 
 _HINTS = frozenset(
-    ("attrs_type_key", "channels", "units", "kernel_size", "out_layout", "out_dtype", "auto_scheduler_rewritten_layout", "meta_schedule_original_shape")  # fmt: skip
-)
+    {
+        "attrs_type_key", "channels", "units", "kernel_size", "out_layout", "out_dtype",
+        "auto_scheduler_rewritten_layout", "meta_schedule_original_shape",
+    }
+)  # fmt: skip
 """Attributes that say again what operands say, or how TVM should compute."""
 
 

@@ -290,7 +290,7 @@ class _Parser(TokenReader):
             self.expect(")")
             then = self.braced()
             self.expect("else")
-            return sx.Branch(condition, then, self.braced())
+            return sx.Branch(condition, then, self.braced(), token.line)
         if token.text == "match":
             return self.match()
         if token.text == "meta":

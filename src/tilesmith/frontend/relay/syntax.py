@@ -91,11 +91,12 @@ class Function:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """`if (condition) { then } else { otherwise }`."""
+    """`if (condition) { then } else { otherwise }` in a line."""
 
     condition: Expr
     then: Expr
     otherwise: Expr
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

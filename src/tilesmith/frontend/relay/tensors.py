@@ -60,7 +60,9 @@ class _Bytes:
         (size,) = self.numbers("<q")
         item = np.dtype(dtype.numpy).itemsize
         if size != math.prod(shape) * item:
-            raise ModelError(f"{self._what}: expected {math.prod(shape) * item} bytes, found {size}")
+            raise ModelError(
+                f"{self._what}: expected {math.prod(shape) * item} bytes, found {size}"
+            )
         return np.frombuffer(self.take(size), dtype.numpy).reshape(shape)
 
 
@@ -69,7 +71,9 @@ def read_parameters(content: bytes | memoryview) -> dict[str, np.ndarray]:
     file = _Bytes(content, "the file of parameters")
     magic, _, count = file.numbers("<QQQ")
     if magic != PARAMETERS:
-        raise ModelError(f"the file of parameters: expected {PARAMETERS:#x} first, found {magic:#x}")
+        raise ModelError(
+            f"the file of parameters: expected {PARAMETERS:#x} first, found {magic:#x}"
+        )
     names = [bytes(file.take(*file.numbers("<Q"))).decode(errors="replace") for _ in range(count)]
     (arrays,) = file.numbers("<Q")
     if arrays != count:
@@ -132,7 +136,10 @@ def written_constants(arrays: Sequence[tuple[np.ndarray, DType]]) -> str:
     """The section with these constants."""
     count = len(arrays)
     constants = [
-        {"type_key": "relay.Constant", "attrs": {"_checked_type_": "0", "data": str(i), "span": "0"}}
+        {
+            "type_key": "relay.Constant",
+            "attrs": {"_checked_type_": "0", "data": str(i), "span": "0"},
+        }
         for i in range(count)
     ]
     nodes = [

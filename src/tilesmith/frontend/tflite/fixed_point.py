@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilesmith.frontend.common.multipliers import quantize_multiplier
 from tilesmith.frontend.tflite.activations import FUSED
 from tilesmith.frontend.tflite.model import Tensor
 from tilesmith.frontend.tflite.node import TfliteNode
@@ -29,17 +30,6 @@ _RANGES: dict[str, tuple[float | None, float | None]] = {
     "RELU_N1_TO_1": (-1.0, 1.0),
 }
 """The least and the largest real number that an activation function gives."""
-
-
-def quantize_multiplier(real: float) -> tuple[int, int]:
-    """A multiplier and a shift: `real` is about multiplier * 2^(shift - 31)."""
-    fraction, shift = math.frexp(real)
-    multiplier = math.floor(abs(fraction) * 2.0**31 + 0.5)
-    if multiplier == 1 << 31:
-        multiplier, shift = multiplier // 2, shift + 1
-    if multiplier == 0 or shift < -31:
-        return 0, 0
-    return int(math.copysign(multiplier, fraction)), shift
 
 
 def scaled(n: TfliteNode, x: Value, real: float | Sequence[float]) -> Value:
