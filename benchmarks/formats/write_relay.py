@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# ruff: noqa: E501
 """Write programs in Relay's text, with results of PyTorch and NumPy for `check.py`:
 `python benchmarks/formats/write_relay.py FOLDER`.
 
@@ -8,6 +9,7 @@ printer writes them.
 
 from __future__ import annotations
 
+# fmt: off
 import argparse
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +62,7 @@ def elements() -> None:
     for name in (
         "abs", "ceil", "floor", "trunc", "exp", "sin", "cos", "tan", "tanh", "sinh", "cosh",
         "negative", "sign", "isnan", "isinf", "isfinite",
-    ):  # fmt: skip
+    ):
         case(name, f"{name}(%a)", getattr(np, name), x)
     for name in ("log", "sqrt", "log2", "log10"):
         case(name, f"{name}(%a)", getattr(np, name), np.abs(x) + 0.1)
@@ -78,7 +80,7 @@ def elements() -> None:
     for name in (
         "add", "subtract", "multiply", "divide", "maximum", "minimum", "equal", "not_equal",
         "less", "less_equal", "greater", "greater_equal",
-    ):  # fmt: skip
+    ):
         case(name, f"{name}(%a, %b)", getattr(np, name), x, y)
     case("power", "power(%a, %b)", np.power, np.abs(x) + 0.1, y)
     case("infix", "%a * %b + 2f - %a / %b", lambda a, b: a * b + 2 - a / b, x, y + 3)
@@ -107,7 +109,7 @@ def elements() -> None:
     case("clip_uint8", "clip(%a, a_min=0f, a_max=255f)", lambda a: a, i(0, 255, 9, dtype="uint8"))
     case("leaky_relu", "nn.leaky_relu(%a, alpha=0.2f)", on_torch(lambda a: F.leaky_relu(a, 0.2)), x)
     slope = np.abs(f(3))
-    case("prelu", "nn.prelu(%a, %b, axis=0)", lambda a, b: np.where(a > 0, a, a * b[:, None]), x, slope)  # fmt: skip
+    case("prelu", "nn.prelu(%a, %b, axis=0)", lambda a, b: np.where(a > 0, a, a * b[:, None]), x, slope)
     case("dropout", "%0 = nn.dropout(%a, rate=0.5f);\n  %0.0", lambda a: a, x)
     case("softmax", "nn.softmax(%a, axis=1)", on_torch(lambda a: F.softmax(a, 1)), x)
     case("log_softmax", "nn.log_softmax(%a)", on_torch(lambda a: F.log_softmax(a, -1)), x)
@@ -159,55 +161,55 @@ def normalizations() -> None:
     case("batch_norm_plain", text, plain, x, *c)
     y = f(2, 3, 6)
     case("layer_norm", "nn.layer_norm(%a, %b, %c, epsilon=1e-06f)",
-         on_torch(lambda a, g, b: F.layer_norm(a, (6,), g, b, 1e-6)), y, *c[:2])  # fmt: skip
+         on_torch(lambda a, g, b: F.layer_norm(a, (6,), g, b, 1e-6)), y, *c[:2])
     case("layer_norm_1", "nn.layer_norm(%a, %b, %c, axis=1)",
-         on_torch(lambda a, g, b: F.layer_norm(a.mT, (6,), g, b).mT), f(2, 6, 3), *c[:2])  # fmt: skip
+         on_torch(lambda a, g, b: F.layer_norm(a.mT, (6,), g, b).mT), f(2, 6, 3), *c[:2])
     case("instance_norm", "nn.instance_norm(%a, %b, %c)",
-         on_torch(lambda a, g, b: F.instance_norm(a, None, None, g, b)), x, *c[:2])  # fmt: skip
+         on_torch(lambda a, g, b: F.instance_norm(a, None, None, g, b)), x, *c[:2])
     case("group_norm", "nn.group_norm(%a, %b, %c, num_groups=3)",
-         on_torch(lambda a, g, b: F.group_norm(a, 3, g, b)), x, *c[:2])  # fmt: skip
+         on_torch(lambda a, g, b: F.group_norm(a, 3, g, b)), x, *c[:2])
     case("lrn", "nn.lrn(%a, size=3, bias=1f, alpha=0.001f, beta=0.75f)",
-         on_torch(lambda a: F.local_response_norm(a, 3, 0.001, 0.75, 1.0)), x)  # fmt: skip
+         on_torch(lambda a: F.local_response_norm(a, 3, 0.001, 0.75, 1.0)), x)
     case("l2_normalize", "nn.l2_normalize(%a, eps=1e-10f, axis=[1])",
-         on_torch(lambda a: F.normalize(a, dim=1, eps=1e-5)), x)  # fmt: skip
+         on_torch(lambda a: F.normalize(a, dim=1, eps=1e-5)), x)
 
 
 def convolutions() -> None:
     x, w = f(2, 4, 9, 8), f(6, 4, 3, 3)
     conv = "nn.conv2d(%a, %b, {})"
     case("conv2d", conv.format("padding=[1, 1, 1, 1], channels=6, kernel_size=[3, 3]"),
-         on_torch(lambda a, b: F.conv2d(a, b, padding=1)), x, w)  # fmt: skip
+         on_torch(lambda a, b: F.conv2d(a, b, padding=1)), x, w)
     case("conv2d_strided", conv.format("strides=[2, 2], padding=[0, 0, 1, 1], dilation=[1, 2]"),
-         on_torch(lambda a, b: F.conv2d(F.pad(a, (0, 1, 0, 1)), b, None, 2, 0, (1, 2))), x, w)  # fmt: skip
+         on_torch(lambda a, b: F.conv2d(F.pad(a, (0, 1, 0, 1)), b, None, 2, 0, (1, 2))), x, w)
     case("conv2d_bare", "nn.conv2d(%a, %b, padding=[0, 0, 0, 0])", on_torch(F.conv2d), x, w)
-    case("conv2d_grouped", conv.format("groups=2"), on_torch(lambda a, b: F.conv2d(a, b, groups=2)), x, f(6, 2, 3, 3))  # fmt: skip
+    case("conv2d_grouped", conv.format("groups=2"), on_torch(lambda a, b: F.conv2d(a, b, groups=2)), x, f(6, 2, 3, 3))
     case("conv2d_depthwise", conv.format("groups=4, channels=4"),
-         on_torch(lambda a, b: F.conv2d(a, b, groups=4)), x, f(4, 1, 3, 3))  # fmt: skip
+         on_torch(lambda a, b: F.conv2d(a, b, groups=4)), x, f(4, 1, 3, 3))
     case("conv2d_multiplied", conv.format("groups=4, channels=8"),
-         on_torch(lambda a, b: F.conv2d(a, b.reshape(8, 1, 3, 3), groups=4)), x, f(4, 2, 3, 3))  # fmt: skip
+         on_torch(lambda a, b: F.conv2d(a, b.reshape(8, 1, 3, 3), groups=4)), x, f(4, 2, 3, 3))
     images = x.transpose(0, 2, 3, 1).copy()
     case("conv2d_nhwc", conv.format('padding=[1, 1], data_layout="NHWC", kernel_layout="HWIO"'),
          on_torch(lambda a, b: nhwc(F.conv2d(nchw(a), b.permute(3, 2, 0, 1), padding=1))),
-         images, w.transpose(2, 3, 1, 0).copy())  # fmt: skip
+         images, w.transpose(2, 3, 1, 0).copy())
     case("depthwise_nhwc", conv.format('groups=4, data_layout="NHWC", kernel_layout="HWOI"'),
          on_torch(lambda a, b: nhwc(F.conv2d(nchw(a), b.permute(2, 3, 0, 1).reshape(8, 1, 3, 3), groups=4))),
-         images, f(3, 3, 4, 2))  # fmt: skip
+         images, f(3, 3, 4, 2))
     case("conv1d", "nn.conv1d(%a, %b, strides=[2], padding=[1, 1])",
-         on_torch(lambda a, b: F.conv1d(a, b, None, 2, 1)), f(2, 3, 9), f(4, 3, 3))  # fmt: skip
+         on_torch(lambda a, b: F.conv1d(a, b, None, 2, 1)), f(2, 3, 9), f(4, 3, 3))
     case("conv3d", "nn.conv3d(%a, %b, padding=[1, 1, 1, 1, 1, 1])",
-         on_torch(lambda a, b: F.conv3d(a, b, None, 1, 1)), f(1, 2, 5, 5, 5), f(3, 2, 3, 3, 3))  # fmt: skip
+         on_torch(lambda a, b: F.conv3d(a, b, None, 1, 1)), f(1, 2, 5, 5, 5), f(3, 2, 3, 3, 3))
     case("conv2d_transpose", "nn.conv2d_transpose(%a, %b, strides=[2, 2], padding=[1, 1, 1, 1], output_padding=[1, 1])",
-         on_torch(lambda a, b: F.conv_transpose2d(a, b, None, 2, 1, 1)), x, f(4, 5, 3, 3))  # fmt: skip
+         on_torch(lambda a, b: F.conv_transpose2d(a, b, None, 2, 1, 1)), x, f(4, 5, 3, 3))
     case("conv1d_transpose", "nn.conv1d_transpose(%a, %b, strides=[2])",
-         on_torch(lambda a, b: F.conv_transpose1d(a, b, None, 2)), f(2, 3, 5), f(3, 4, 3))  # fmt: skip
+         on_torch(lambda a, b: F.conv_transpose1d(a, b, None, 2)), f(2, 3, 5), f(3, 4, 3))
     case("conv3d_transpose", "nn.conv3d_transpose(%a, %b)",
-         on_torch(F.conv_transpose3d), f(1, 2, 4, 4, 4), f(2, 3, 3, 3, 3))  # fmt: skip
+         on_torch(F.conv_transpose3d), f(1, 2, 4, 4, 4), f(2, 3, 3, 3, 3))
     case("dense", "nn.dense(%a, %b, units=5)", lambda a, b: a @ b.T, f(3, 4), f(5, 4))
     case("dense_int", 'nn.dense(%a, %b, units=5, out_dtype="int32")', lambda a, b: a.astype(np.int32) @ b.T.astype(np.int32),
-         i(-128, 128, 3, 4, dtype="int8"), i(-128, 128, 5, 4, dtype="int8"))  # fmt: skip
+         i(-128, 128, 3, 4, dtype="int8"), i(-128, 128, 5, 4, dtype="int8"))
     case("matmul", "nn.matmul(%a, %b, transpose_a=True)", lambda a, b: a.T @ b, f(4, 3), f(4, 5))
-    case("batch_matmul", "nn.batch_matmul(%a, %b, transpose_b=True)", lambda a, b: a @ b.swapaxes(1, 2), f(2, 3, 4), f(2, 5, 4))  # fmt: skip
-    case("batch_matmul_plain", 'nn.batch_matmul(%a, %b, out_dtype="float32", transpose_b=False)', np.matmul, f(2, 3, 4), f(2, 4, 5))  # fmt: skip
+    case("batch_matmul", "nn.batch_matmul(%a, %b, transpose_b=True)", lambda a, b: a @ b.swapaxes(1, 2), f(2, 3, 4), f(2, 5, 4))
+    case("batch_matmul_plain", 'nn.batch_matmul(%a, %b, out_dtype="float32", transpose_b=False)', np.matmul, f(2, 3, 4), f(2, 4, 5))
     case("einsum", 'einsum((%a, %b), equation="ij,jk->ik")', np.matmul, f(3, 4), f(4, 5))
 
 
@@ -215,38 +217,38 @@ def pools() -> None:
     x = f(2, 3, 9, 8)
     images = x.transpose(0, 2, 3, 1).copy()
     case("max_pool2d", "nn.max_pool2d(%a, pool_size=[3, 3], strides=[2, 2], padding=[1, 1, 1, 1])",
-         on_torch(lambda a: F.max_pool2d(a, 3, 2, 1)), x)  # fmt: skip
+         on_torch(lambda a: F.max_pool2d(a, 3, 2, 1)), x)
     case("max_pool2d_ceil", "nn.max_pool2d(%a, pool_size=[3, 3], strides=[2, 2], padding=[0, 0], ceil_mode=True)",
-         on_torch(lambda a: F.max_pool2d(a, 3, 2, ceil_mode=True)), x)  # fmt: skip
+         on_torch(lambda a: F.max_pool2d(a, 3, 2, ceil_mode=True)), x)
     case("max_pool2d_nhwc", 'nn.max_pool2d(%a, pool_size=[2, 2], strides=[2, 2], layout="NHWC")',
-         on_torch(lambda a: nhwc(F.max_pool2d(nchw(a), 2))), images)  # fmt: skip
+         on_torch(lambda a: nhwc(F.max_pool2d(nchw(a), 2))), images)
     case("avg_pool2d", "nn.avg_pool2d(%a, pool_size=[3, 3], padding=[1, 1, 1, 1])",
-         on_torch(lambda a: F.avg_pool2d(a, 3, 1, 1, count_include_pad=False)), x)  # fmt: skip
+         on_torch(lambda a: F.avg_pool2d(a, 3, 1, 1, count_include_pad=False)), x)
     case("avg_pool2d_all", "nn.avg_pool2d(%a, pool_size=[3, 3], strides=[2, 2], padding=[1, 1, 1, 1], count_include_pad=True)",
-         on_torch(lambda a: F.avg_pool2d(a, 3, 2, 1)), x)  # fmt: skip
-    case("max_pool1d", "nn.max_pool1d(%a, pool_size=[2], strides=[2])", on_torch(lambda a: F.max_pool1d(a, 2)), x[0])  # fmt: skip
-    case("avg_pool3d", "nn.avg_pool3d(%a, pool_size=[2, 2, 2], strides=[2, 2, 2])", on_torch(lambda a: F.avg_pool3d(a, 2)), f(1, 2, 4, 4, 4))  # fmt: skip
-    case("global_avg_pool2d", "nn.global_avg_pool2d(%a)", lambda a: a.mean((2, 3), keepdims=True), x)  # fmt: skip
-    case("global_max_pool2d", 'nn.global_max_pool2d(%a, layout="NHWC")', lambda a: a.max((1, 2), keepdims=True), images)  # fmt: skip
-    case("adaptive_avg_pool2d", "nn.adaptive_avg_pool2d(%a, output_size=[3, 5])", on_torch(lambda a: F.adaptive_avg_pool2d(a, (3, 5))), x)  # fmt: skip
-    case("adaptive_max_pool2d", "nn.adaptive_max_pool2d(%a, output_size=[4, 3])", on_torch(lambda a: F.adaptive_max_pool2d(a, (4, 3))), x)  # fmt: skip
-    case("adaptive_avg_pool1", "nn.adaptive_avg_pool2d(%a, output_size=[1])", lambda a: a.mean((2, 3), keepdims=True), x)  # fmt: skip
-    case("upsampling", 'nn.upsampling(%a, scale_h=2f, scale_w=2f)', on_torch(lambda a: F.interpolate(a, scale_factor=2)), x)  # fmt: skip
+         on_torch(lambda a: F.avg_pool2d(a, 3, 2, 1)), x)
+    case("max_pool1d", "nn.max_pool1d(%a, pool_size=[2], strides=[2])", on_torch(lambda a: F.max_pool1d(a, 2)), x[0])
+    case("avg_pool3d", "nn.avg_pool3d(%a, pool_size=[2, 2, 2], strides=[2, 2, 2])", on_torch(lambda a: F.avg_pool3d(a, 2)), f(1, 2, 4, 4, 4))
+    case("global_avg_pool2d", "nn.global_avg_pool2d(%a)", lambda a: a.mean((2, 3), keepdims=True), x)
+    case("global_max_pool2d", 'nn.global_max_pool2d(%a, layout="NHWC")', lambda a: a.max((1, 2), keepdims=True), images)
+    case("adaptive_avg_pool2d", "nn.adaptive_avg_pool2d(%a, output_size=[3, 5])", on_torch(lambda a: F.adaptive_avg_pool2d(a, (3, 5))), x)
+    case("adaptive_max_pool2d", "nn.adaptive_max_pool2d(%a, output_size=[4, 3])", on_torch(lambda a: F.adaptive_max_pool2d(a, (4, 3))), x)
+    case("adaptive_avg_pool1", "nn.adaptive_avg_pool2d(%a, output_size=[1])", lambda a: a.mean((2, 3), keepdims=True), x)
+    case("upsampling", 'nn.upsampling(%a, scale_h=2f, scale_w=2f)', on_torch(lambda a: F.interpolate(a, scale_factor=2)), x)
     case("upsampling_bilinear", 'nn.upsampling(%a, scale_h=2f, scale_w=2f, method="bilinear", align_corners=True)',
-         on_torch(lambda a: F.interpolate(a, scale_factor=2, mode="bilinear", align_corners=True)), x)  # fmt: skip
+         on_torch(lambda a: F.interpolate(a, scale_factor=2, mode="bilinear", align_corners=True)), x)
     case("resize_half", 'image.resize2d(%a, size=[13, 5], roi=[0f, 0f, 0f, 0f], rounding_method="")',
-         on_torch(lambda a: F.interpolate(a, (13, 5), mode="bilinear")), x)  # fmt: skip
+         on_torch(lambda a: F.interpolate(a, (13, 5), mode="bilinear")), x)
     case("resize_corners", 'image.resize2d(%a, size=[13, 5], coordinate_transformation_mode="align_corners")',
-         on_torch(lambda a: F.interpolate(a, (13, 5), mode="bilinear", align_corners=True)), x)  # fmt: skip
+         on_torch(lambda a: F.interpolate(a, (13, 5), mode="bilinear", align_corners=True)), x)
     case("resize_nearest", 'image.resize2d(%a, size=[13, 5], method="nearest_neighbor", coordinate_transformation_mode="asymmetric", rounding_method="floor")',
-         on_torch(lambda a: F.interpolate(a, (13, 5))), x)  # fmt: skip
+         on_torch(lambda a: F.interpolate(a, (13, 5))), x)
     case("resize_cubic", 'image.resize2d(%a, size=[13, 5], method="cubic", cubic_alpha=-0.75f)',
-         on_torch(lambda a: F.interpolate(a, (13, 5), mode="bicubic")), x)  # fmt: skip
+         on_torch(lambda a: F.interpolate(a, (13, 5), mode="bicubic")), x)
     case("resize_nhwc", 'image.resize2d(%a, size=[13, 5], layout="NHWC")',
-         on_torch(lambda a: nhwc(F.interpolate(nchw(a), (13, 5), mode="bilinear"))), images)  # fmt: skip
+         on_torch(lambda a: nhwc(F.interpolate(nchw(a), (13, 5), mode="bilinear"))), images)
     grid = RANDOM.uniform(-1, 1, (2, 2, 4, 5)).astype(np.float32)
     case("grid_sample", "image.grid_sample(%a, %b)",
-         on_torch(lambda a, g: F.grid_sample(a, nhwc(g), align_corners=True)), x, grid)  # fmt: skip
+         on_torch(lambda a, g: F.grid_sample(a, nhwc(g), align_corners=True)), x, grid)
 
 
 def shapes() -> None:
@@ -255,13 +257,13 @@ def shapes() -> None:
         ("plain", "[6, 4]", (6, 4)), ("rest", "[0, -1]", (2, 12)), ("all", "[0, -2]", (2, 3, 4)),
         ("product", "[-3, 0]", (6, 4)), ("split", "[0, 0, -4, 2, -1]", (2, 3, 2, 2)),
         ("split_rest", "[-4, -1, 2, -2]", (1, 2, 3, 4)), ("flat", "[-1]", (24,)),
-    ):  # fmt: skip
+    ):
         text = f"reshape(%a, newshape={wanted})"
         case(f"reshape_{name}", text, lambda a, d=dims: a.reshape(d), x)
-    case("dyn_reshape", "dyn.reshape(%a, %0)".replace("%0", "cast(shape_of(%b), dtype=\"int64\")"), lambda a, b: a.reshape(4, 6), x, f(4, 6))  # fmt: skip
+    case("dyn_reshape", "dyn.reshape(%a, %0)".replace("%0", "cast(shape_of(%b), dtype=\"int64\")"), lambda a, b: a.reshape(4, 6), x, f(4, 6))
     case("reshape_like", "reshape_like(%a, %b)", lambda a, b: a.reshape(4, 6), x, f(4, 6))
-    case("broadcast_to", "broadcast_to(%a, shape=[5, 2, 3, 4])", lambda a: np.broadcast_to(a, (5, 2, 3, 4)), x)  # fmt: skip
-    case("broadcast_to_like", "broadcast_to_like(%a, %b)", lambda a, b: np.broadcast_to(a, (3, 4)), f(4), f(3, 4))  # fmt: skip
+    case("broadcast_to", "broadcast_to(%a, shape=[5, 2, 3, 4])", lambda a: np.broadcast_to(a, (5, 2, 3, 4)), x)
+    case("broadcast_to_like", "broadcast_to_like(%a, %b)", lambda a, b: np.broadcast_to(a, (3, 4)), f(4), f(3, 4))
     case("batch_flatten", "nn.batch_flatten(%a)", lambda a: a.reshape(2, 12), x)
     case("expand_dims", "expand_dims(%a, axis=1, num_newaxis=2)", lambda a: a[:, None, None], x)
     case("expand_dims_last", "expand_dims(%a, axis=-1)", lambda a: a[..., None], x)
@@ -270,7 +272,7 @@ def shapes() -> None:
     case("transpose", "transpose(%a, axes=[2, 0, 1])", lambda a: a.transpose(2, 0, 1), x)
     case("transpose_reversed", "transpose(%a)", lambda a: a.T, x)
     case("layout_transform", 'layout_transform(%a, src_layout="NHWC", dst_layout="NCHW")',
-         on_torch(nchw), f(2, 3, 4, 5))  # fmt: skip
+         on_torch(nchw), f(2, 3, 4, 5))
     text = "%0 = (%a, %b);\n  concatenate(%0, axis=1)"
     case("concatenate", text, lambda a, b: np.concatenate([a, b], 1), x, f(2, 2, 4))
     case("stack", "stack((%a, %b), axis=1)", lambda a, b: np.stack([a, b], 1), x, f(2, 3, 4))
@@ -284,35 +286,35 @@ def shapes() -> None:
     case("repeat_flat", "repeat(%a, repeats=2)", lambda a: np.repeat(a, 2), x)
     case("reverse", "reverse(%a, axis=1)", lambda a: a[:, ::-1], x)
     case("reverse_sequence", "reverse_sequence(%a, %b, seq_axis=1, batch_axis=0)",
-         lambda a, b: np.stack([np.concatenate([r[:k][::-1], r[k:]]) for r, k in zip(a, b)]), x, np.array([2, 3], np.int64))  # fmt: skip
+         lambda a, b: np.stack([np.concatenate([r[:k][::-1], r[k:]]) for r, k in zip(a, b)]), x, np.array([2, 3], np.int64))
     text = "strided_slice(%a, begin=[0, 1, 0], end=[2, 3, 4], strides=[1, 1, 2], axes=None)"
     case("strided_slice", text, lambda a: a[0:2, 1:3, 0:4:2], x)
-    case("strided_slice_axes", "strided_slice(%a, begin=[1], end=[3], strides=[1], axes=[2])", lambda a: a[..., 1:3], x)  # fmt: skip
-    case("strided_slice_back", "strided_slice(%a, begin=[0, 0, -1], end=[2, 3, -5], strides=[1, 1, -1])", lambda a: a[:, :, ::-1], x)  # fmt: skip
-    case("strided_slice_size", 'strided_slice(%a, begin=[0, 1, 1], end=[1, -1, 2], strides=[1], slice_mode="size")', lambda a: a[0:1, 1:, 1:3], x)  # fmt: skip
+    case("strided_slice_axes", "strided_slice(%a, begin=[1], end=[3], strides=[1], axes=[2])", lambda a: a[..., 1:3], x)
+    case("strided_slice_back", "strided_slice(%a, begin=[0, 0, -1], end=[2, 3, -5], strides=[1, 1, -1])", lambda a: a[:, :, ::-1], x)
+    case("strided_slice_size", 'strided_slice(%a, begin=[0, 1, 1], end=[1, -1, 2], strides=[1], slice_mode="size")', lambda a: a[0:1, 1:, 1:3], x)
     case("dyn_strided_slice", "dyn.strided_slice(%a, %b, %c, %d)", lambda a, *b: a[0:2, 1:3, 0:4:2],
-         x, *(np.array(v, np.int64) for v in ([0, 1, 0], [2, 3, 4], [1, 1, 2])))  # fmt: skip
+         x, *(np.array(v, np.int64) for v in ([0, 1, 0], [2, 3, 4], [1, 1, 2])))
     case("slice_like", "slice_like(%a, %b, axes=[2])", lambda a, b: a[..., :3], x, f(1, 1, 3))
     case("pad", "nn.pad(%a, 1.5f, pad_width=[[0, 0], [1, 2], [0, 1]])",
-         lambda a: np.pad(a, ((0, 0), (1, 2), (0, 1)), constant_values=1.5), x)  # fmt: skip
+         lambda a: np.pad(a, ((0, 0), (1, 2), (0, 1)), constant_values=1.5), x)
     case("pad_reflect", 'nn.pad(%a, 0f, pad_width=[[0, 0], [1, 1], [2, 1]], pad_mode="reflect")',
-         lambda a: np.pad(a, ((0, 0), (1, 1), (2, 1)), "reflect"), x)  # fmt: skip
+         lambda a: np.pad(a, ((0, 0), (1, 1), (2, 1)), "reflect"), x)
     case("mirror_pad", 'nn.mirror_pad(%a, mode="REFLECT", pad_width=[[0, 0], [1, 1], [2, 1]])',
-         lambda a: np.pad(a, ((0, 0), (1, 1), (2, 1)), "reflect"), x)  # fmt: skip
+         lambda a: np.pad(a, ((0, 0), (1, 1), (2, 1)), "reflect"), x)
     case("mirror_pad_symmetric", "nn.mirror_pad(%a, pad_width=[[0, 0], [1, 1], [2, 1]])",
-         lambda a: np.pad(a, ((0, 0), (1, 1), (2, 1)), "symmetric"), x)  # fmt: skip
-    case("depth_to_space", 'nn.depth_to_space(%a, block_size=2, mode="CRD")', on_torch(lambda a: F.pixel_shuffle(a, 2)), f(1, 8, 3, 3))  # fmt: skip
-    blocks = on_torch(lambda a: a.reshape(1, 2, 2, 2, 3, 3).permute(0, 3, 4, 1, 5, 2).reshape(1, 2, 6, 6))  # fmt: skip
+         lambda a: np.pad(a, ((0, 0), (1, 1), (2, 1)), "symmetric"), x)
+    case("depth_to_space", 'nn.depth_to_space(%a, block_size=2, mode="CRD")', on_torch(lambda a: F.pixel_shuffle(a, 2)), f(1, 8, 3, 3))
+    blocks = on_torch(lambda a: a.reshape(1, 2, 2, 2, 3, 3).permute(0, 3, 4, 1, 5, 2).reshape(1, 2, 6, 6))
     case("depth_to_space_dcr", "nn.depth_to_space(%a, block_size=2)", blocks, f(1, 8, 3, 3))
     case("space_to_depth", "nn.space_to_depth(%a, block_size=2)",
-         on_torch(lambda a: a.reshape(1, 2, 3, 2, 3, 2).permute(0, 3, 5, 1, 2, 4).reshape(1, 8, 3, 3)), f(1, 2, 6, 6))  # fmt: skip
+         on_torch(lambda a: a.reshape(1, 2, 3, 2, 3, 2).permute(0, 3, 5, 1, 2, 4).reshape(1, 8, 3, 3)), f(1, 2, 6, 6))
     case("zeros_like", "add(%a, ones_like(%a))", lambda a: a + 1, x)
     case("zeros", 'add(%a, zeros(shape=[2, 3, 4], dtype="float32"))', lambda a: a, x)
     case("full", 'multiply(%a, full(2f, shape=[3, 4], dtype="float32"))', lambda a: a * 2, x)
     case("full_like", "full_like(%a, 3f)", lambda a: np.full_like(a, 3), x)
     case("shape_of", 'shape_of(%a, dtype="int64")', lambda a: np.array(a.shape), x)
-    case("arange", 'add(%a, arange(0f, 4f, 1f, start=meta, dtype="float32"))'.replace("start=meta, ", ""), lambda a: a + np.arange(4, dtype=np.float32), x)  # fmt: skip
-    case("arange_int", 'add(%a, arange(1, 10, 3, dtype="int32"))', lambda a: a + np.array([1, 4, 7], np.int32), i(0, 9, 3))  # fmt: skip
+    case("arange", 'add(%a, arange(0f, 4f, 1f, start=meta, dtype="float32"))'.replace("start=meta, ", ""), lambda a: a + np.arange(4, dtype=np.float32), x)
+    case("arange_int", 'add(%a, arange(1, 10, 3, dtype="int32"))', lambda a: a + np.array([1, 4, 7], np.int32), i(0, 9, 3))
 
 
 def places() -> None:
@@ -320,15 +322,15 @@ def places() -> None:
     case("take", "take(%a, %b, axis=0)", lambda a, b: np.take(a, b, 0), x, p)
     case("take_flat", "take(%a, %b)", lambda a, b: a.reshape(-1)[b], x, p)
     case("take_clip", "take(%a, %b, axis=1)", lambda a, b: np.take(a, b, 1, mode="clip"), x, p * 5 - 4)
-    case("take_wrap", 'take(%a, %b, axis=1, mode="wrap")', lambda a, b: np.take(a, b, 1, mode="wrap"), x, p * 5 - 4)  # fmt: skip
+    case("take_wrap", 'take(%a, %b, axis=1, mode="wrap")', lambda a, b: np.take(a, b, 1, mode="wrap"), x, p * 5 - 4)
     places = i(0, 4, 2, 5, dtype="int64")
     case("gather", "gather(%a, %b, axis=0)", lambda a, b: np.take_along_axis(a, b, 0), x, places)
     pairs = np.stack([i(0, 4, 3), i(0, 5, 3)])
     case("gather_nd", "gather_nd(%a, %b)", lambda a, b: a[b[0], b[1]], x, pairs)
     case("gather_nd_rows", "gather_nd(%a, %b)", lambda a, b: a[b[0]], x, pairs[:1])
-    case("one_hot", 'one_hot(%a, 1f, 0f, depth=5, axis=-1, dtype="float32")', lambda a: np.eye(5, dtype=np.float32)[a], p)  # fmt: skip
+    case("one_hot", 'one_hot(%a, 1f, 0f, depth=5, axis=-1, dtype="float32")', lambda a: np.eye(5, dtype=np.float32)[a], p)
     case("one_hot_axis", 'one_hot(%a, 3, 1, depth=5, axis=0, dtype="int32")',
-         lambda a: np.moveaxis(1 + 2 * np.eye(5, dtype=np.int32)[a], -1, 0), p)  # fmt: skip
+         lambda a: np.moveaxis(1 + 2 * np.eye(5, dtype=np.int32)[a], -1, 0), p)
     updates = f(2, 5)
     distinct = np.stack([np.zeros(5, np.int64), np.full(5, 2)])
     for name, mode in (("scatter", None), ("scatter_add", "add"), ("scatter_elements", "mul")):
@@ -349,8 +351,8 @@ def places() -> None:
     text = "%0 = topk(%a, k=3, axis=1);\n  (%0.0, %0.1)"
     order = lambda a: np.argsort(-a, 1, kind="stable")  # noqa: E731
     case("topk", text, lambda a: (-np.sort(-a, 1)[:, :3], order(a)[:, :3].astype(np.int32)), x)
-    case("topk_values", 'topk(%a, k=2, ret_type="values", is_ascend=True)', lambda a: np.sort(a, 1)[:, :2], x)  # fmt: skip
-    case("topk_indices", 'topk(%a, k=2, ret_type="indices", dtype="int64")', lambda a: order(a)[:, :2], x)  # fmt: skip
+    case("topk_values", 'topk(%a, k=2, ret_type="values", is_ascend=True)', lambda a: np.sort(a, 1)[:, :2], x)
+    case("topk_indices", 'topk(%a, k=2, ret_type="indices", dtype="int64")', lambda a: order(a)[:, :2], x)
     case("sort", "sort(%a, axis=0, is_ascend=False)", lambda a: -np.sort(-a, 0), x)
     case("argsort", 'argsort(%a, dtype="int32")', lambda a: np.argsort(a).astype(np.int32), x)
     text = 'meshgrid((%a, %b), indexing="xy")'
@@ -402,28 +404,28 @@ def fixed(x: np.ndarray, ratio: float) -> np.ndarray:
 def quantized() -> None:
     x, q = f(3, 4) * 4, i(-128, 128, 3, 4, dtype="int8")
     case("qnn_quantize", 'qnn.quantize(%a, 0.05f, 3, out_dtype="int8")',
-         lambda a: np.clip(rounded(a / np.float32(0.05)) + 3, -128, 127).astype(np.int8), x)  # fmt: skip
+         lambda a: np.clip(rounded(a / np.float32(0.05)) + 3, -128, 127).astype(np.int8), x)
     case("qnn_dequantize", "qnn.dequantize(%a, 0.05f, 3)",
-         lambda a: (a.astype(np.float32) - 3) * np.float32(0.05), q)  # fmt: skip
+         lambda a: (a.astype(np.float32) - 3) * np.float32(0.05), q)
     wide = i(-5000, 5000, 3, 4)
     r = float(np.float32(0.02)) / float(np.float32(0.7))
     case("qnn_requantize", 'qnn.requantize(%a, 0.02f, 0, 0.7f, 3, out_dtype="uint8")',
-         lambda a: np.clip(fixed(a, r) + 3, 0, 255).astype(np.uint8), wide)  # fmt: skip
+         lambda a: np.clip(fixed(a, r) + 3, 0, 255).astype(np.uint8), wide)
     up = float(np.float32(3.5)) / float(np.float32(0.7))
     case("qnn_requantize_up", 'qnn.requantize(%a, 3.5f, 1, 0.7f, 0, out_dtype="int8")',
-         lambda a: np.clip(fixed(a.astype(np.int64) - 1, up), -128, 127).astype(np.int8), q)  # fmt: skip
+         lambda a: np.clip(fixed(a.astype(np.int64) - 1, up), -128, 127).astype(np.int8), q)
 
     def convolved(a: Any, b: Any) -> Any:
         return F.conv2d(a.double() - 3, b.double() - 1, padding=1).to(torch.int32)
 
-    text = 'qnn.conv2d(%a, %b, 3, 1, 0.1f, 0.2f, padding=[1, 1, 1, 1], channels=5, kernel_size=[3, 3], out_dtype="int32")'  # fmt: skip
+    text = 'qnn.conv2d(%a, %b, 3, 1, 0.1f, 0.2f, padding=[1, 1, 1, 1], channels=5, kernel_size=[3, 3], out_dtype="int32")'
     images = i(0, 256, 1, 4, 6, 6, dtype="uint8")
     case("qnn_conv2d", text, on_torch(convolved), images, i(-128, 128, 5, 4, 3, 3, dtype="int8"))
     case("qnn_conv2d_plain", text.replace("3, 1, 0.1f", "0, 0, 0.1f"),
          on_torch(lambda a, b: F.conv2d(a.double(), b.double(), padding=1).to(torch.int32)),
-         images, i(-128, 128, 5, 4, 3, 3, dtype="int8"))  # fmt: skip
+         images, i(-128, 128, 5, 4, 3, 3, dtype="int8"))
     case("qnn_dense", "qnn.dense(%a, %b, 2, 0, 0.1f, 0.2f, units=5)", lambda a, b: (a.astype(np.int32) - 2) @ b.T.astype(np.int32),
-         q, i(-128, 128, 5, 4, dtype="int8"))  # fmt: skip
+         q, i(-128, 128, 5, 4, dtype="int8"))
     s, t, o = (float(np.float32(v)) for v in (0.1, 0.3, 0.25))
 
     def added(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -441,7 +443,7 @@ def quantized() -> None:
 
     case("qnn_mul", "qnn.mul(%a, %b, 0.1f, 1, 0.3f, -4, 5f, 2)", product, q, other)
     case("qnn_concatenate", "%0 = (%a, %b);\n  %1 = (0.1f, 0.25f);\n  %2 = (1, 2);\n  qnn.concatenate(%0, %1, %2, 0.25f, 2, axis=1)",
-         lambda a, b: np.concatenate([np.clip(fixed(a.astype(np.int64) - 1, s / o) + 2, -128, 127).astype(np.int8), b], 1), q, other)  # fmt: skip
+         lambda a, b: np.concatenate([np.clip(fixed(a.astype(np.int64) - 1, s / o) + 2, -128, 127).astype(np.int8), b], 1), q, other)
 
 
 def control() -> None:
@@ -478,9 +480,9 @@ def control() -> None:
     case("loop_normal", normal, lambda a, b: a * 16, x, n)
     branch = "if (less(%b, 7)) {\n  multiply(%a, 2f)\n  } else {\n  negative(%a)\n  }"
     case("if", branch, lambda a, b: a * 2, x, n)
-    closure = "let %k = multiply(%a, 3f);\n  let %f = fn (%y) { add(%y, %k) };\n  let %g = fn (%h, %y) { %h(%h(%y)) };\n  %g(%f, %a)"  # fmt: skip
+    closure = "let %k = multiply(%a, 3f);\n  let %f = fn (%y) { add(%y, %k) };\n  let %g = fn (%h, %y) { %h(%h(%y)) };\n  %g(%f, %a)"
     case("closure", closure, lambda a: 7 * a, x)
-    pair = "%0 = (%a, (%b, %a));\n  match (%0) { (%p, (%q, _)) => multiply(%p, cast(%q, dtype=\"float32\")), }"  # fmt: skip
+    pair = "%0 = (%a, (%b, %a));\n  match (%0) { (%p, (%q, _)) => multiply(%p, cast(%q, dtype=\"float32\")), }"
     case("match", pair, lambda a, b: a * b, x, n)
 
 
@@ -511,7 +513,7 @@ def main() -> None:
     for family in (
         elements, reductions, normalizations, convolutions, pools, shapes, places, images,
         quantized, control,
-    ):  # fmt: skip
+    ):
         family()
     for name in CASES:
         write(folder, name)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.types import same_dim
-from tilesmith.ops import gather
+from tilesmith.ops import gather, slicing
 from tilesmith.ops.functions import where
 from tilesmith.ops.shape import Squeeze
 from tilesmith.ops.sizes import Extents
 
 from .node import NodeContext
+
+_FAR = 1 << 40
+"""An index beyond every extent."""
 
 
 def without_ones(n: NodeContext, x: Value) -> Value:
@@ -42,3 +47,19 @@ def reversed_sequences(n: NodeContext, x: Value, lengths: Value, time: int, batc
     mirrored = length - np.int64(1) - position
     source = where(position < length, mirrored, position)
     return n.add(gather.GatherElements(time), x, source.expand(*dims))
+
+
+def symmetrically_padded(n: NodeContext, x: Value, pads: Sequence[int]) -> Value:
+    """`x` with elements of its mirror image at each border, which repeats the outermost element.
+
+    pads: elements to add before each axis, then after each axis.
+    """
+    for axis, (before, after) in enumerate(zip(pads, pads[x.type.rank :], strict=False)):
+        if max(before, after) == 0:
+            continue
+        # the elements next to each border; those at the back are already reversed
+        front = n.add(slicing.Slice((0,), (before,), (axis,), (1,)), x)
+        back = n.add(slicing.Slice((_FAR,), (-after - 1,), (axis,), (-1,)), x)
+        parts = ([n.add(slicing.Flip((axis,)), front)] if before else []) + [x]
+        x = n.add(slicing.Concat(axis), *parts, *([back] if after else []))
+    return x

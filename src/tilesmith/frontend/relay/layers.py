@@ -57,7 +57,9 @@ def operands(n: RelayNode, x: Value, w: Value, kernel: str) -> tuple[Value, Valu
     """Images as [N, C, ...] and weights in the layout `kernel` with its spatial axes last, and the
     order that brings images back.
     """
-    space = _SPACE[min(max(x.type.rank - 2, 0), 3)]
+    if not 3 <= x.type.rank == w.type.rank <= 5:
+        n.bad(f"expected images and a kernel of 3 to 5 axes, found {x.type} and {w.type}")
+    space = _SPACE[x.type.rank - 2]
     x, back = channels_second(n, x, "data_layout")
     layout = n.text("kernel_layout", f"{kernel}{space}")
     return x, turned(w, layout_order(n, layout, f"{kernel}{space}")), back

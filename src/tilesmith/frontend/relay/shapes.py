@@ -9,7 +9,11 @@ from typing import Any
 from tilesmith.frontend.common import computed
 from tilesmith.frontend.common.lists import joined, listed
 from tilesmith.frontend.common.repeating import tiled
-from tilesmith.frontend.common.shaping import reversed_sequences, without_ones
+from tilesmith.frontend.common.shaping import (
+    reversed_sequences,
+    symmetrically_padded,
+    without_ones,
+)
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.common.suppression import suppressed
 from tilesmith.frontend.relay.elementwise import along
@@ -233,8 +237,10 @@ def pad(n: RelayNode) -> Result:
         n.bad(f"attribute 'pad_width': expected {x.type.rank} pairs, found {widths!r}")
     pads = (*(w[0] for w in widths), *(w[1] for w in widths))
     if n.operator == "nn.mirror_pad":
-        mode = n.text("mode", "SYMMETRIC", ("REFLECT",)).lower()
-        return n.add(slicing.Pad(pads, mode), x)
+        mode = n.text("mode", "SYMMETRIC", ("REFLECT", "SYMMETRIC"))
+        if mode == "SYMMETRIC":
+            return symmetrically_padded(n, x, pads)
+        return n.add(slicing.Pad(pads, "reflect"), x)
     mode = n.text("pad_mode", "constant", ("constant", "edge", "reflect"))
     value = n.get("pad_value", 0.0) if len(n.slots) < 2 else n.scalar(n.input(1), "the pad value")
     return n.add(slicing.Pad(pads, mode, x.dtype.numpy.type(value).item()), x)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilesmith.frontend.common import computed
 from tilesmith.frontend.common.lists import listed, picked
 from tilesmith.frontend.common.options import OptionNode
-from tilesmith.frontend.common.shaping import reversed_sequences
+from tilesmith.frontend.common.shaping import reversed_sequences, symmetrically_padded
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.registry import stored_op
 from tilesmith.graph.nodes import Value
@@ -189,15 +189,7 @@ def mirror_pad(n: OptionNode) -> Result:
         return _padded(n, "reflect", 0)
     x = n.input(0)
     pads = n.int_list(_borders(n, n.input(1), x.type.rank), "paddings")
-    for axis, (before, after) in enumerate(zip(pads, pads[x.type.rank :], strict=False)):
-        if max(before, after) == 0:
-            continue
-        # the elements next to each border; those at the back are already reversed
-        front = n.add(slicing.Slice((0,), (before,), (axis,), (1,)), x)
-        back = n.add(slicing.Slice((_FAR,), (-after - 1,), (axis,), (-1,)), x)
-        parts = ([n.add(slicing.Flip((axis,)), front)] if before else []) + [x]
-        x = n.add(slicing.Concat(axis), *parts, *([back] if after else []))
-    return x
+    return symmetrically_padded(n, x, pads)
 
 
 @stored_op("REVERSE_V2")
