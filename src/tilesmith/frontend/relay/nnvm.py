@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -59,10 +60,10 @@ def is_nnvm(content: bytes | memoryview) -> bool:
         return False
     try:
         graph = json.loads(bytes(content))
-        operators = {str(node["op"]) for node in graph["nodes"]}
-        return "arg_nodes" in graph and all(o == o.lower() for o in operators) and (
-            "mxnet_version" not in graph.get("attrs", {}) and bool(operators - {"null"})
-        )  # fmt: skip
+        operators = {str(node["op"]) for node in graph["nodes"]} - {"null"}
+        is_lower = all(re.fullmatch(r"(?!_[^_])[a-z0-9_]+", o) for o in operators)
+        is_later = "mxnet_version" in graph.get("attrs", {})
+        return "arg_nodes" in graph and bool(operators) and is_lower and not is_later
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return False
 
@@ -139,7 +140,7 @@ def _type(attributes: Mapping[str, Any]) -> sx.Type:
 
 def _relay(operator: str) -> str:
     name = _NAMES.get(operator, operator)
-    return name if OPERATORS.find("", name) is not None else f"nn.{name}"
+    return f"nn.{name}" if OPERATORS.find("", f"nn.{name}") is not None else name
 
 
 def _call(operator: str, inputs: tuple[sx.Expr, ...], attributes: dict[str, Any]) -> sx.Expr:
