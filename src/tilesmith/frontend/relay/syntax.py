@@ -17,7 +17,11 @@ from tilesmith.ir.dtypes import DType
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor's type.  An open dimension is a text: its name, or "" for `?`."""
+    """A tensor's type.
+
+    dims: the extents; the name of an open one, or "" for `?`.
+    dtype: element type.
+    """
 
     dims: tuple[int | str, ...]
     dtype: DType
@@ -29,28 +33,41 @@ Type: TypeAlias = "Tensor | tuple[Type, ...] | None"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Name:
-    """A local variable, without its `%`."""
+    """A local variable.
+
+    name: its name without `%`.
+    """
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Global:
-    """A function of the module, without its `@`."""
+    """A function of the module.
+
+    name: its name without `@`.
+    """
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """An operator, such as nn.conv2d."""
+    """An operator.
+
+    name: its name, such as nn.conv2d.
+    """
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A constant; `name` is its place in the section of constants, empty for a number."""
+    """A constant.
+
+    array: its contents.
+    name: for messages and new weights; empty for a number in the text.
+    """
 
     array: np.ndarray
     name: str = ""
@@ -58,14 +75,21 @@ class Literal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tuple:
-    """A tuple."""
+    """A tuple.
+
+    items: its elements.
+    """
 
     items: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """An element of a tuple."""
+    """An element of a tuple.
+
+    of: the tuple.
+    index: number of the element.
+    """
 
     of: Expr
     index: int
@@ -73,7 +97,13 @@ class Item:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A call of an operator or a function; `line` is that of the callee."""
+    """A call of an operator or a function.
+
+    callee: what is called.
+    arguments: its arguments.
+    attributes: the operator's attributes.
+    line: line of the text.
+    """
 
     callee: Expr
     arguments: tuple[Expr, ...]
@@ -83,7 +113,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function: its parameters, each with a type, and its body."""
+    """A function.
+
+    parameters: names and types.
+    body: the result.
+    """
 
     parameters: tuple[tuple[str, Type], ...]
     body: Expr
@@ -91,7 +125,12 @@ class Function:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """`if (condition) { then } else { otherwise }` in a line."""
+    """`if (condition) { then } else { otherwise }`.
+
+    condition: one bool.
+    then, otherwise: the results.
+    line: line of the text.
+    """
 
     condition: Expr
     then: Expr
@@ -101,7 +140,12 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """A match.  A pattern is a name, "_" for anything, or a tuple of patterns."""
+    """A match.
+
+    of: what is matched.
+    clauses: patterns, each with a result.  A pattern is a name, "_" for anything, or a tuple of
+        patterns.
+    """
 
     of: Expr
     clauses: tuple[tuple[Pattern, Expr], ...]
@@ -109,7 +153,11 @@ class Match:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Bindings in order, and the result."""
+    """Bindings and a result.
+
+    bindings: names and their meanings, in order.
+    result: the meaning of the block.
+    """
 
     bindings: tuple[tuple[str, Expr], ...]
     result: Expr
