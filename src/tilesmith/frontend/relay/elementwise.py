@@ -26,8 +26,8 @@ def same(name: str, make: Callable[..., Op], arity: int = 1, **attributes: Any) 
     """
 
     def convert(n: RelayNode) -> Result:
-        given = {a: n.get(a, default) for a, default in attributes.items()}
-        return n.add(make(**given), *(n.input(i) for i in range(arity)))
+        settings = {a: n.get(a, default) for a, default in attributes.items()}
+        return n.add(make(**settings), *(n.input(i) for i in range(arity)))
 
     relay_op(name)(convert)
 

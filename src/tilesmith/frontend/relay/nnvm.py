@@ -110,14 +110,14 @@ def _module(nodes: Any, heads: Any) -> sx.Module:
 
 
 def _unique(names: Iterable[str]) -> list[str]:
-    found: dict[str, None] = {}
+    taken: dict[str, None] = {}
     for name in names:
         own, count = name, 1
-        while own in found:
+        while own in taken:
             count += 1
             own = f"{name}_{count}"
-        found[own] = None
-    return [*found]
+        taken[own] = None
+    return [*taken]
 
 
 def _value(text: Any) -> Any:

@@ -48,25 +48,25 @@ def _dims(n: RelayNode, own: Sequence[Dim], wanted: Sequence[int]) -> tuple[Dim,
     left, -3 multiplies two, -4 divides one into the next two numbers.
     """
     dims: list[Dim] = []
-    at, rest, numbers = 0, -1, list(wanted)
+    read, rest, numbers = 0, -1, list(wanted)
 
     def next_dim() -> Dim:
-        nonlocal at
-        at += 1
-        if at > len(own):
+        nonlocal read
+        read += 1
+        if read > len(own):
             n.bad(f"attribute 'newshape': {list(wanted)} names more than {len(own)} extents")
-        return own[at - 1]
+        return own[read - 1]
 
     while numbers:
         d = numbers.pop(0)
         if d == 0:
             dims.append(next_dim())
         elif d == -1:
-            rest, at = len(dims), at + 1
+            rest, read = len(dims), read + 1
             dims.append(1)
         elif d == -2:
-            dims += own[at:]
-            at = len(own)
+            dims += own[read:]
+            read = len(own)
         elif d == -3:
             dims.append(extents.product((next_dim(), next_dim())))
         elif d == -4 and len(numbers) >= 2:
@@ -76,7 +76,7 @@ def _dims(n: RelayNode, own: Sequence[Dim], wanted: Sequence[int]) -> tuple[Dim,
             dims += [other, known] if first == -1 else [known, other]
         elif d > 0:
             dims.append(d)
-            at += 1
+            read += 1
         else:
             n.bad(f"attribute 'newshape': {list(wanted)}")
     if rest >= 0:
@@ -364,7 +364,7 @@ def _scatter(n: RelayNode, reduction: str = "") -> Result:
 
 
 def _reduction(n: RelayNode, name: str) -> str:
-    """How updates change elements, in our words."""
+    """The name of our reduction for an attribute of a scatter."""
     mode = n.text(name, "update", ("update", "add", "mul", "min", "max"))
     return {"update": "none"}.get(mode, mode)
 
