@@ -30,6 +30,8 @@ from tilesmith.frontend.tflite import (
     shapes,
     slices,
     stablehlo,
+    stablehlo_functions,
+    stablehlo_indexing,
     variables,
     weights,
 )
@@ -62,6 +64,8 @@ FAMILIES = (
     shapes,
     slices,
     stablehlo,
+    stablehlo_functions,
+    stablehlo_indexing,
     variables,
     weights,
 )

@@ -26,7 +26,7 @@ def if_(n: TfliteNode) -> Result:
     return branched(n, n.input(0), branches, n.slots[1:])
 
 
-@stored_op("WHILE")
+@stored_op("WHILE", "STABLEHLO_WHILE")
 def while_(n: TfliteNode) -> Result:
     condition, step = n.option("cond_subgraph_index"), n.option("body_subgraph_index")
     return repeated(n, condition, step, n.slots)

@@ -187,6 +187,18 @@ def pad(n: TfliteNode) -> Result:
     x, filler = n.input(0), n.input(1)
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
     low, high, inner = (n.options(name) for name in names)
+    return padded(n, x, low, high, inner, filler)
+
+
+def padded(
+    n: TfliteNode,
+    x: Value,
+    low: Sequence[int],
+    high: Sequence[int],
+    inner: Sequence[int],
+    filler: Value,
+) -> Value:
+    """`x` with `low` elements before each axis, `high` after it, and `inner` between neighbours."""
     rank = x.type.rank
     if not len(low) == len(high) == len(inner) == rank or min(inner, default=0) < 0:
         n.bad(f"expected borders for {x.type}, found {low}, {high}, {inner}")
