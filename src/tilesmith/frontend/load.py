@@ -22,6 +22,7 @@ from .common.source import Frontend, Source
 from .common.symbols import Narrowing, Symbols
 from .common.weights import NewWeights
 from .coreml import COREML
+from .darknet import DARKNET
 from .mxnet import MXNET
 from .onnx import ONNX
 from .relay import RELAY
@@ -36,6 +37,7 @@ FRONTENDS: tuple[Frontend, ...] = (
     TFLITE,
     CAFFE,
     COREML,
+    DARKNET,
     ONNX,
 )
 """The frontends, in the order in which they may accept a source.  ONNX is last: its files have no
