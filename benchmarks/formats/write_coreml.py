@@ -78,8 +78,14 @@ class Sequence(nn.Module):
 
 def modules() -> dict[str, tuple[nn.Module, list[np.ndarray]]]:
     """Modules with inputs."""
-    import torchvision.models as zoo
     from torch.nn import functional as F
+
+    if not hasattr(torch.ops.torchvision, "nms"):  # the classifiers need no operator of torchvision
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        names = ("nms", "qnms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool")
+        for name in (n for op in (*names, "deform_conv2d") for n in (op, f"_{op}_backward")):
+            library.define(f"{name}(Tensor x) -> Tensor")
+    import torchvision.models as zoo
 
     image = f(1, 3, 64, 64)
     return {
@@ -158,7 +164,9 @@ def write_modules(folder: Path) -> None:
                 continue
             tolerance = HALF * (8 if "net" in name else 1) if form == "f16" else None
             ending = "mlmodel" if form == "nn" else "mlpackage"
-            write(folder, f"module_{name}_{form}", model, given, {"0": wanted}, tolerance, ending)
+            # networks take floats; PyTorch's integers are indices
+            shown = {k: a.astype(np.float32) if form == "nn" else a for k, a in given.items()}
+            write(folder, f"module_{name}_{form}", model, shown, {"0": wanted}, tolerance, ending)
 
 
 # Single operators

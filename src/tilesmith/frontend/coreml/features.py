@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from tilesmith.frontend.common.inputs import Declared, Given
 from tilesmith.frontend.common.protobuf import Message
+from tilesmith.frontend.coreml.package import named_dtype
+from tilesmith.ir.dtypes import DType, f16, f32, i8, i32, i64
 from tilesmith.ir.sizes import LARGEST
+from tilesmith.support.errors import ModelError, UnsupportedError
 
 Sizes: TypeAlias = "Mapping[int, tuple[int, int, int]]"
 """By axis the smallest, the largest and the usual size."""
@@ -23,6 +27,54 @@ def described(model: Message) -> dict[str, Message]:
             description = function
             break
     return {f.name: f.type for f in description.input}
+
+
+def declared(name: str, type_: Message, given: Given) -> Declared:
+    """An input of a model that is no program.  An image is [1, channels, height, width] of f32,
+    its channels in the order of its colour space; a number has no axes.
+    """
+    if type_.imageType is not None:
+        image = type_.imageType
+        channels = CHANNELS.get(image.colorSpace, 3)
+        own: tuple[int, ...] = (1, channels, int(image.height), int(image.width))
+        dtype = f32
+    elif type_.multiArrayType is not None:
+        own = tuple(type_.multiArrayType.shape.tolist())
+        dtype = {"INT32": i32, "INT8": i8, "FLOAT16": f16}.get(type_.multiArrayType.dataType, f32)
+        if not own:
+            return Declared(name, dtype, None)
+    elif type_.which("doubleType", "int64Type"):
+        own, dtype = (), i64 if type_.has("int64Type") else f32
+    else:
+        raise UnsupportedError(f"input {name!r}: a feature that is no array, image or number")
+    return _opened(name, dtype, own, sizes_of(type_, len(own)), given)
+
+
+def declared_tensor(i: Message, type_: Message | None, given: Given) -> Declared:
+    """An input of a program.  Its open dimensions have the sizes that the description allows."""
+    tensor = i.type.tensorType
+    if tensor is None:
+        raise ModelError(f"input {i.name!r}: expected a tensor, found another type")
+    dtype = named_dtype(tensor.dataType)
+    if tensor.rank < 0:
+        return Declared(i.name, dtype, None)
+    dims = [d.constant.size if d.constant is not None else -1 for d in tensor.dimensions]
+    sizes = {} if type_ is None else sizes_of(type_, len(dims))
+    return _opened(i.name, dtype, dims, sizes, given)
+
+
+def _opened(name: str, dtype: DType, dims: Sequence[int], sizes: Sizes, given: Given) -> Declared:
+    """An input with open dimensions where several sizes are allowed."""
+    own: list[int | str] = []
+    for axis, d in enumerate(dims):
+        low, high, usual = sizes.get(axis, (d, d, d))
+        if low == high and d >= 0:
+            own.append(int(d))
+            continue
+        if axis in sizes and low < high:
+            given.symbols.declare(f"{name}.{axis}", low, high, usual)
+        own.append("")
+    return Declared(name, dtype, tuple(own))
 
 
 def sizes_of(type_: Message, rank: int) -> Sizes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -69,21 +70,28 @@ class MilImporter(Importer):
         self,
         builder: FoldingBuilder,
         package: Package,
-        opset: str = "",
         new_weights: NewWeights | None = None,
     ) -> None:
-        """opset: the name of the operator set, such as CoreML5 or iOS18.
-        new_weights: new contents for constants, by name.
-        """
+        """new_weights: new contents for constants, by name."""
         super().__init__(builder)
         self.package = package
         self.states = States(builder)
-        digits = int("".join(c for c in opset if c.isdigit()) or "0")
+        self.version, self._opset = _OLDEST, ""
+        self._new_weights = new_weights or NewWeights()
+
+    def use(self, opset: str) -> None:
+        """Begin a function that uses the operator set of this name, such as CoreML5 or iOS18."""
+        digits = int("".join(c for c in opset if c.isdecimal()) or "0")
         # CoreML5 to CoreML9 came with iOS15 to iOS26
         newest = {5: 15, 6: 16, 7: 17, 8: 18, 9: 26}
-        self.version = newest.get(digits, digits) or _OLDEST
-        self._opset = opset
-        self._new_weights = new_weights or NewWeights()
+        self.version, self._opset = newest.get(digits, digits) or _OLDEST, opset
+
+    def node(self, kind: str, loc: str, label: str, count: int) -> MilNode:
+        """A node without arguments and blocks."""
+        return MilNode(
+            self.builder, loc, label, _no_blocks, _no_blocks, kind, self.version, {}, (), count,
+            self.states,
+        )  # fmt: skip
 
     # Blocks
 
@@ -165,18 +173,12 @@ class MilImporter(Importer):
                 arguments.setdefault(name, self.stored(value, f"{label}_{name}"))
         if any(_has_failed(a) for a in arguments.values()):
             return None
-        node = MilNode(
-            self.builder,
-            loc,
-            label,
-            lambda block, given, at: self.call(block, frame, given, at),
-            lambda body, block, given, at: self.nested(body, block, frame, given, at),
-            operation.type,
-            self.version,
-            arguments,
-            operation.blocks,
-            len(operation.outputs),
-            self.states,
+        node = replace(
+            self.node(operation.type, loc, label, len(operation.outputs)),
+            inline=lambda block, given, at: self.call(block, frame, given, at),
+            nest=lambda body, block, given, at: self.nested(body, block, frame, given, at),
+            arguments=arguments,
+            blocks=operation.blocks,
         )
         with self.builder.at(loc, label):
             made = function(node)
@@ -216,6 +218,10 @@ class MilImporter(Importer):
         if name:
             data = self._new_weights.data(name, type_, data)
         return self.builder.lazy_constant(type_, data, name)
+
+
+def _no_blocks(*_: Any) -> Any:
+    raise UnsupportedError("nested blocks")
 
 
 def _only(inputs: dict[str, Message], name: str) -> Message | None:

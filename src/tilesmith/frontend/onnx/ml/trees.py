@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from tilesmith.frontend.common import comparisons
+from tilesmith.frontend.common.comparisons import Nodes
+from tilesmith.frontend.common.forests import Forest, Keys, combined
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
-from tilesmith.frontend.onnx.ml import branches
 from tilesmith.frontend.onnx.ml import scores as ml
-from tilesmith.frontend.onnx.ml.branches import Nodes
 from tilesmith.frontend.onnx.ml.scores import ml_op
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.tensors import decode
@@ -18,39 +19,12 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, f32, f64, i64
 from tilesmith.ops import slicing
 from tilesmith.ops.functions import where
-from tilesmith.ops.trees import TreeEnsemble
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 """Combinations of the leaves of the trees, in the order of TreeEnsemble's numbers."""
 
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """Functions applied to the scores, in the order of TreeEnsemble's numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Forest:
-    """Trees with weights at their leaves.
-
-    nodes: nodes of all trees, leaves among them.
-    roots: i64[trees], the first node of each tree.
-    place: i64[weights], the leaf of each weight.
-    column: i64[weights], the output that each weight is added to.
-    weight: float[weights], the weights.
-    """
-
-    nodes: Nodes
-    roots: np.ndarray
-    place: np.ndarray
-    column: np.ndarray
-    weight: np.ndarray
-
-    def is_everywhere(self, column: int) -> bool | None:
-        """Whether all leaves have a weight for an output; None if only some have."""
-        is_leaf = self.nodes.mode == branches.LEAF
-        has = np.zeros(len(is_leaf), bool)
-        has[self.place[self.column == column]] = True
-        has = has[is_leaf]
-        return bool(has[0]) if len(np.unique(has)) == 1 else None
 
 
 def _dtype(x: Value) -> DType:
@@ -82,41 +56,7 @@ def _floats(n: OnnxNode, name: str, dtype: DType) -> np.ndarray:
     return np.asarray((n.attr_floats(name) or ()) if stored is None else stored, dtype.numpy)
 
 
-class _Keys:
-    """Lookup of node positions by tree and node number."""
-
-    def __init__(self, n: OnnxNode, trees: np.ndarray, ids: np.ndarray) -> None:
-        self._n, self._trees, self._ids = n, np.unique(trees), np.unique(ids)
-        keys = self._keys(trees, ids)[0]
-        self._order = np.argsort(keys, kind="stable")
-        self._sorted = keys[self._order]
-        if len(np.unique(keys)) != len(keys):
-            n.bad("expected nodes with numbers of their own, found two with the same")
-
-    def _keys(self, trees: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A unique number for each pair of tree and node number, and whether both exist."""
-        (t, has_tree), (i, has_id) = _searched(self._trees, trees), _searched(self._ids, ids)
-        return t * len(self._ids) + i, has_tree & has_id
-
-    def find(self, trees: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
-        keys, may_be = self._keys(trees, ids)
-        positions, is_there = _searched(self._sorted, keys)
-        if not (is_there & may_be).all():
-            lost = int(np.flatnonzero(~(is_there & may_be))[0])
-            self._n.bad(
-                f"expected {what} among the nodes of its tree, found {ids[lost]} in tree "
-                f"{trees[lost]}"
-            )
-        return self._order[positions]
-
-
-def _searched(values: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The positions of `wanted` among ascending values, and whether each was found."""
-    positions = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
-    return positions, values[positions] == wanted
-
-
-def _forest(n: OnnxNode, dtype: DType, prefix: str, group: str) -> _Forest:
+def _forest(n: OnnxNode, dtype: DType, prefix: str, group: str) -> Forest:
     """The trees of an operator before version 5, whose attributes of weights begin with
     `prefix`.
     """
@@ -128,12 +68,12 @@ def _forest(n: OnnxNode, dtype: DType, prefix: str, group: str) -> _Forest:
     tracks = n.attr_ints("nodes_missing_value_tracks_true") or (0,) * count
     if not count or {len(modes), len(value), len(tracks)} != {count}:
         n.bad(f"expected as many modes and values as {count} nodes, found {len(modes)}")
-    numbers = {mode: i for i, mode in enumerate(branches.MODES[: branches.MEMBER])}
-    numbers["LEAF"] = branches.LEAF
+    numbers = {mode: i for i, mode in enumerate(comparisons.MODES[: comparisons.MEMBER])}
+    numbers["LEAF"] = comparisons.LEAF
     if strange := set(modes) - set(numbers):
         n.bad(f"nodes_modes: expected {', '.join(numbers)}, found {min(strange)!r}")
     mode = np.array([numbers[m] for m in modes])
-    keys, own, inner = _Keys(n, trees, ids), np.arange(count), mode != branches.LEAF
+    keys, own, inner = Keys(n, trees, ids), np.arange(count), mode != comparisons.LEAF
 
     def way(name: str) -> np.ndarray:
         to = own.copy()
@@ -152,45 +92,18 @@ def _forest(n: OnnxNode, dtype: DType, prefix: str, group: str) -> _Forest:
     if len(weight) != len(column):
         n.bad(f"expected as many {group} as weights, found {len(column)} and {len(weight)}")
     nodes = Nodes(mode, feature, value, np.asarray(tracks, bool), yes, no, {})
-    return _Forest(nodes, roots, keys.find(at_tree, at_node, "a leaf"), column, weight)
-
-
-def _combined(n: OnnxNode, x: Value, forest: _Forest, outputs: int, combine: str) -> Value:
-    """Combine the weights of the leaves that x T[samples, features] reaches: T[samples, outputs].
-
-    An output for which no leaf has a weight gets the start value of the combination.
-    """
-    nodes, features = forest.nodes, n.extent(x, 1)
-    inner = nodes.mode != branches.LEAF
-    used, own = nodes.feature[inner], np.arange(len(inner))
-    if len(used) and not 0 <= used.min() <= used.max() < features:
-        n.bad(f"expected nodes that read features 0 to {features - 1}, found {used.max()}")
-    if (inner & ((nodes.yes == own) | (nodes.no == own))).any():
-        n.bad("expected trees, found nodes that lie below themselves")
-    column = forest.column
-    if len(column) and not 0 <= column.min() <= column.max() < outputs:
-        n.bad(f"expected weights for outputs 0 to {outputs - 1}, found {column.max()}")
-    ways = branches.ways_of(nodes)
-    depth = branches.depth_of(ways, forest.roots)
-    start = {"sum": 0.0, "min": np.inf, "max": -np.inf}[combine]
-    weights = np.full((len(ways.yes), outputs), start, x.dtype.numpy)
-    join = {"sum": np.add, "min": np.minimum, "max": np.maximum}[combine]
-    join.at(weights, (forest.place, column), forest.weight)
-    table, node = ways.table(forest.roots)
-    op = TreeEnsemble(depth, bool(ways.missing.any()), combine)
-    roots = np.arange(len(forest.roots), dtype=np.int32)
-    return n.add(op, x, *map(n.const, (roots, *table, weights[node])))
+    return Forest(nodes, roots, keys.find(at_tree, at_node, "a leaf"), column, weight)
 
 
 def _regression(
-    n: OnnxNode, forest: _Forest, outputs: int, aggregate: str, transform: str, base: np.ndarray
+    n: OnnxNode, forest: Forest, outputs: int, aggregate: str, transform: str, base: np.ndarray
 ) -> Value:
     """The result of a regressor, T[samples, outputs]; `base` is added to the aggregate."""
     if len(base) not in (0, outputs):
         n.bad(f"expected {outputs} base values, found {len(base)}")
     x = ml.samples(n, n.input(0), _dtype(n.input(0)))
     combine = aggregate.lower() if aggregate in ("MIN", "MAX") else "sum"
-    y = _combined(n, x, forest, outputs, combine)
+    y = combined(n, x, forest, outputs, combine)
     if combine != "sum":  # an output without leaves is 0
         is_start = y.equals(np.inf if combine == "min" else -np.inf)
         y = where(is_start, 0.0, y)
@@ -229,7 +142,7 @@ def tree_ensemble(n: OnnxNode) -> Result:
     return y.cast(source)
 
 
-def _forest_of_inner_nodes(n: OnnxNode, dtype: DType) -> _Forest:
+def _forest_of_inner_nodes(n: OnnxNode, dtype: DType) -> Forest:
     """The trees of TreeEnsemble, whose leaves are stored separately; here they follow the other
     nodes.
     """
@@ -249,7 +162,7 @@ def _forest_of_inner_nodes(n: OnnxNode, dtype: DType) -> _Forest:
             f"expected as many modes and splits as {count} nodes, and weights as {len(column)} "
             f"leaves, found {len(mode)}, {len(value)} and {len(weight)}"
         )
-    if not len(column) or (count and not 0 <= mode.min() <= mode.max() <= branches.MEMBER):
+    if not len(column) or (count and not 0 <= mode.min() <= mode.max() <= comparisons.MEMBER):
         n.bad("expected leaves, and nodes of modes 0 to 6")
     leaves = count + np.arange(len(column))
 
@@ -269,15 +182,15 @@ def _forest_of_inner_nodes(n: OnnxNode, dtype: DType) -> _Forest:
 
     members = _members(n, mode, floats["membership_values"].astype(dtype.numpy))
     nodes = Nodes(
-        padded(mode, branches.LEAF), padded(feature), padded(value),
+        padded(mode, comparisons.LEAF), padded(feature), padded(value),
         padded(np.asarray(tracks, bool)), yes, no, members,
     )  # fmt: skip
-    return _Forest(nodes, roots, leaves, column, weight)
+    return Forest(nodes, roots, leaves, column, weight)
 
 
 def _members(n: OnnxNode, mode: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
     """The sets of nodes of mode MEMBER.  In `values`, a NaN ends each set."""
-    asking = np.flatnonzero(mode == branches.MEMBER)
+    asking = np.flatnonzero(mode == comparisons.MEMBER)
     ends = np.flatnonzero(np.isnan(values))
     sets = [part[~np.isnan(part)] for part in np.split(values, ends)]
     if len(values) == 0 or (len(ends) and ends[-1] == len(values) - 1):
@@ -304,7 +217,7 @@ def tree_ensemble_classifier(n: OnnxNode) -> Result:
     x = ml.samples(n, n.input(0), dtype)
     if count == 2:
         return _of_two_classes(n, x, forest, base, transform)
-    scores = _combined(n, x, forest, count, "sum")
+    scores = combined(n, x, forest, count, "sum")
     scores = scores + base if len(base) else scores
     if count == 1:
         above = scores > 0.0
@@ -316,7 +229,7 @@ def tree_ensemble_classifier(n: OnnxNode) -> Result:
     return label, ml.transformed(n, scores, transform).cast(f32)
 
 
-def _counted(n: OnnxNode, x: Value, forest: _Forest, scores: Value, has_base: bool) -> Value:
+def _counted(n: OnnxNode, x: Value, forest: Forest, scores: Value, has_base: bool) -> Value:
     """The scores, with -infinity for classes without weights in any reached leaf, so that these are
     not chosen.
     """
@@ -331,17 +244,17 @@ def _counted(n: OnnxNode, x: Value, forest: _Forest, scores: Value, has_base: bo
     return where(has, scores, -np.inf)
 
 
-def _presence(n: OnnxNode, x: Value, forest: _Forest, count: int) -> Value:
+def _presence(n: OnnxNode, x: Value, forest: Forest, count: int) -> Value:
     """The number of reached leaves that have a weight for each output, T[samples, outputs]."""
     ones = replace(forest, weight=np.ones_like(forest.weight))
-    return _combined(n, x, ones, count, "sum")
+    return combined(n, x, ones, count, "sum")
 
 
 def _of_two_classes(
-    n: OnnxNode, x: Value, forest: _Forest, base: np.ndarray, transform: str
+    n: OnnxNode, x: Value, forest: Forest, base: np.ndarray, transform: str
 ) -> Result:
     names = ml.labels(n, "classlabels_int64s")
-    sums = _combined(n, x, forest, 2, "sum")
+    sums = combined(n, x, forest, 2, "sum")
     s0, s1 = n.add(slicing.Split(1, (1, 1)), sums)
     is_single = len(np.unique(forest.column)) == 1
     is_probability = is_single and forest.weight.min(initial=0) >= 0
