@@ -26,6 +26,7 @@ from .darknet import DARKNET
 from .mxnet import MXNET
 from .onnx import ONNX
 from .relay import RELAY
+from .tensorflow import TENSORFLOW
 from .tflite import TFLITE
 from .torch import TORCH
 
@@ -35,6 +36,7 @@ FRONTENDS: tuple[Frontend, ...] = (
     RELAY,
     MXNET,
     TFLITE,
+    TENSORFLOW,
     CAFFE,
     COREML,
     DARKNET,

@@ -15,7 +15,7 @@ from tilesmith.ops.shape import Expand
 from tilesmith.ops.sizes import Extents
 
 from .folding import FoldingBuilder
-from .slots import Slot, TensorList
+from .slots import Reserved, Slot, TensorList
 
 _KNOWN_ELEMENTS = 1 << 14
 """Upper bound on the elements of a known value that becomes a constant in a body.  Shapes that are
@@ -84,6 +84,8 @@ class Body(FoldingBuilder):
             return self.capture(slot)
         if isinstance(slot, TensorList):
             return replace(slot, items=tuple(map(self.capture, slot.items)))
+        if isinstance(slot, Reserved):
+            return replace(slot, count=self.capture(slot.count))
         return slot
 
     def count(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from tilesmith.frontend.common.body import Body, alternatives
 from tilesmith.frontend.common.calling import CallingNode
 from tilesmith.frontend.common.errors import NotedError
+from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.host_values import as_value, common_type, lifted
 from tilesmith.frontend.common.slots import FAILED, Result, Slot, kind_of
 from tilesmith.graph.control import If
@@ -82,6 +83,27 @@ def branched(
     (first, second), captured = alternatives(bodies, (then, otherwise))
     op = _with_results(n, If(first, second))
     return several(n.add(op, one(n, condition), *captured))
+
+
+def selected(
+    n: CallingNode, index: Value, branches: Sequence[Any], arguments: Sequence[Slot], first: int = 0
+) -> Result:
+    """The results of the graph of `branches` that `index` - `first` selects; of the last one if
+    there is none such.  `n.inline` and `n.nest` must take functions of a builder and arguments.
+    """
+    if len(branches) < 2:
+        return results_of(n.inline(branches[0], arguments, n.loc)) if branches else ()
+
+    def this(builder: FoldingBuilder, slots: Sequence[Slot]) -> Sequence[Slot]:
+        return n.inline(branches[0], slots[1:], n.loc)
+
+    def others(builder: FoldingBuilder, slots: Sequence[Slot]) -> Sequence[Slot]:
+        number = slots[0]
+        assert isinstance(number, Value)
+        made = selected(replace(n, builder=builder), number, branches[1:], slots[1:], first + 1)
+        return made if isinstance(made, tuple) else (made,)
+
+    return branched(n, index.equals(first), (this, others), (index, *arguments))
 
 
 def _refusing(

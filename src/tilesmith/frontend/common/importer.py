@@ -12,11 +12,12 @@ from tilesmith.ir.symbols import symbols_of
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
+from .body import Body
 from .equations import replacement
 from .errors import LocatedError, NotedError, ValuesNeededError
 from .folding import FoldingBuilder
 from .problems import Problem, Site, report
-from .slots import Slot
+from .slots import FAILED, Failed, Slot
 
 
 class Importer:
@@ -57,6 +58,24 @@ class Importer:
             # The operator did not expect such numbers, so the file is at fault, not the compiler.
             reason = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
             raise LocatedError(_located(site, reason)) from e
+
+    def within(self, body: Body, make: Callable[[], list[Slot]]) -> list[Slot] | None:
+        """The results of `make`, which adds nodes to `body`.  None if a node is unsupported or
+        invalid; then no problem is recorded and `body.misfit` has the reason.
+        """
+        outer, noted = self.builder, len(self._problems)
+        self.builder = body
+        results: list[Slot]
+        try:
+            results = make()
+        except ModelError as e:
+            results = [FAILED]
+            body.misfit = "" if isinstance(e, UnsupportedError) else str(e)
+        finally:
+            self.builder = outer
+        failed = len(self._problems) > noted or any(isinstance(s, Failed) for s in results)
+        del self._problems[noted:]
+        return None if failed else results
 
     def note(self, site: Site, error: UnsupportedError) -> None:
         """Record an error for the report at the end."""

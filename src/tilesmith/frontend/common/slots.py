@@ -56,8 +56,20 @@ class Complex:
     imaginary: Value
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reserved:
+    """A list of tensors of one shape, of which none is known yet.
+
+    count: the number of tensors, i64 of rank 0.
+    dtype: their element type.
+    """
+
+    count: Value
+    dtype: DType
+
+
 FAILED, ABSENT = Failed(), Absent()
-Slot: TypeAlias = "Value | TensorList | Absent | Resource | Complex | Failed | None"
+Slot: TypeAlias = "Value | TensorList | Absent | Resource | Complex | Reserved | Failed | None"
 """The meaning of a name.  None stands for an optional input that is left out."""
 
 Result: TypeAlias = "Slot | tuple[Slot, ...]"

@@ -86,22 +86,8 @@ class TfliteImporter(Importer):
     def nested(
         self, body: Body, number: int, frame: Frame, arguments: Sequence[Slot], loc: str
     ) -> list[Slot] | None:
-        """The outputs of a subgraph whose nodes are added to `body`.  None if a node of it is
-        unsupported or invalid; then no problem is recorded and `body.misfit` has the reason.
-        """
-        outer, noted = self.builder, len(self._problems)
-        self.builder = body
-        results: list[Slot]
-        try:
-            results = self.call(number, frame, arguments, loc)
-        except ModelError as e:
-            results = [FAILED]
-            body.misfit = "" if isinstance(e, UnsupportedError) else str(e)
-        finally:
-            self.builder = outer
-        failed = len(self._problems) > noted or any(isinstance(s, Failed) for s in results)
-        del self._problems[noted:]
-        return None if failed else results
+        """The outputs of a subgraph whose nodes are added to `body`, as by `within`."""
+        return self.within(body, lambda: self.call(number, frame, arguments, loc))
 
     def _slot(self, frame: Frame, number: int) -> Slot:
         """The value of a tensor; a stored one becomes a constant when it is first read."""

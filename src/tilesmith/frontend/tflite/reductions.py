@@ -17,7 +17,7 @@ from tilesmith.ops import reduce, scan
 from tilesmith.ops.functions import maximum, sqrt
 
 
-def _reduction(n: OptionNode, make: Callable[..., Any]) -> Result:
+def reduction(n: OptionNode, make: Callable[..., Any]) -> Result:
     x, axes, keep = n.input(0), n.input(1), bool(n.option("keep_dims"))
     if not n.is_known(axes):
         return computed.reduced(n, x, axes, make, keep)
@@ -31,7 +31,7 @@ for _name, _make in {
     "REDUCE_PROD": reduce.ReduceProd,
     "SUM": reduce.ReduceSum,
 }.items():
-    tflite_op(_name)(partial(_reduction, make=_make))
+    tflite_op(_name)(partial(reduction, make=_make))
 
 for _name, _extreme in {
     "REDUCE_ALL": reduce.ReduceMin,
@@ -39,7 +39,7 @@ for _name, _extreme in {
     "REDUCE_MAX": reduce.ReduceMax,
     "REDUCE_MIN": reduce.ReduceMin,
 }.items():
-    stored_op(_name)(partial(_reduction, make=_extreme))
+    stored_op(_name)(partial(reduction, make=_extreme))
 
 
 @tflite_op("CUMSUM")

@@ -92,7 +92,7 @@ def segment_sum(n: OptionNode) -> Result:
     return n.add(scatter.ScatterNd("add"), zeros, rows, x)
 
 
-def _unsorted(n: OptionNode, reduction: str) -> Result:
+def unsorted(n: OptionNode, reduction: str) -> Result:
     """Combine the rows with the same number.  Rows with a negative number are left out."""
     x, numbers = n.input(0), n.input(1).cast(i64)
     count = n.one_extent(n.input(2), "num_segments")
@@ -110,4 +110,4 @@ def _unsorted(n: OptionNode, reduction: str) -> Result:
 
 
 for _name, _reduction in {"SUM": "add", "PROD": "mul", "MAX": "max", "MIN": "min"}.items():
-    tflite_op(f"UNSORTED_SEGMENT_{_name}")(partial(_unsorted, reduction=_reduction))
+    tflite_op(f"UNSORTED_SEGMENT_{_name}")(partial(unsorted, reduction=_reduction))

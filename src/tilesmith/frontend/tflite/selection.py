@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -25,8 +24,15 @@ from tilesmith.ops.functions import where
 @stored_op("GATHER")
 def gather_slices(n: OptionNode) -> Result:
     x, indices = n.input(0), n.input(1)
-    axis = n.axis(n.option("axis"), x.type.rank)
-    shared = n.option("batch_dims")
+    return gathered(n, x, indices, n.axis(n.option("axis"), x.type.rank), n.option("batch_dims"))
+
+
+def gathered(n: OptionNode, x: Value, indices: Value, axis: int, shared: int) -> Value:
+    """The slices of `x` at `indices` along `axis`.
+
+    shared: number of leading axes that `x` and `indices` have in common; negative numbers count
+        from the end of `indices`.
+    """
     shared += indices.type.rank if shared < 0 else 0
     if not shared:
         return n.add(gather.Gather(axis), x, indices)
@@ -101,14 +107,20 @@ def unique(n: OptionNode) -> Result:
     return n.add(gather.Gather(0), x, firsts), inverse.cast(n.output_dtype(1))
 
 
-def _place(n: OptionNode, make: Callable[..., gather.Op]) -> Result:
+def _place(n: OptionNode, make: Callable[..., gather.Op]) -> Value:
     x = n.input(0)
     place = n.add(make(axis_input(n, 1, x.type.rank), False), x.cast(i32) if x.dtype.is_bool else x)
     return place.cast(n.output_dtype())
 
 
-stored_op("ARG_MAX")(partial(_place, make=reduce.ArgMax))
-stored_op("ARG_MIN")(partial(_place, make=reduce.ArgMin))
+@stored_op("ARG_MAX")
+def arg_max(n: OptionNode) -> Result:
+    return _place(n, reduce.ArgMax)
+
+
+@stored_op("ARG_MIN")
+def arg_min(n: OptionNode) -> Result:
+    return _place(n, reduce.ArgMin)
 
 
 @tflite_op("BUCKETIZE")

@@ -30,14 +30,19 @@ def axis_input(n: OptionNode, index: int, rank: int) -> int:
 @stored_op("RESHAPE")
 def reshape(n: TfliteNode) -> Result:
     x, wanted = n.input(0), n.optional(1)
-    if wanted is not None and not n.is_known(wanted):
-        return computed.reshaped(n, x, wanted, zero_is_zero=True)
     if wanted is not None:
-        return x.reshape(*n.dims(wanted, "shape"))
+        return reshaped(n, x, wanted)
     if n.operator.options is None:
         n.bad("expected a shape as input number 2 or as an option, found none")
     dims = n.options("new_shape")
     return x.reshape(*(() if dims == (0,) else dims))  # old files state a scalar's shape as [0]
+
+
+def reshaped(n: OptionNode, x: Value, wanted: Value) -> Value:
+    """`x` in the shape `wanted`."""
+    if not n.is_known(wanted):
+        return computed.reshaped(n, x, wanted, zero_is_zero=True)
+    return x.reshape(*n.dims(wanted, "shape"))
 
 
 @stored_op("SQUEEZE")
