@@ -21,7 +21,7 @@ import tilesmith as ts
 from tilesmith.support.errors import OpenShapesError
 
 REQUIRED = 0.97
-WEIGHTS = (".bin", ".caffemodel", ".params", ".pdiparams", ".weights")
+WEIGHTS = (".bin", ".caffemodel", ".info", ".params", ".pdiparams", ".weights")
 """Endings of a model's second file."""
 
 

@@ -25,6 +25,7 @@ from .coreml import COREML
 from .darknet import DARKNET
 from .mxnet import MXNET
 from .onnx import ONNX
+from .paddle import PADDLE
 from .relay import RELAY
 from .tensorflow import TENSORFLOW
 from .tflite import TFLITE
@@ -35,6 +36,7 @@ FRONTENDS: tuple[Frontend, ...] = (
     ARCHIVE,
     RELAY,
     MXNET,
+    PADDLE,
     TFLITE,
     TENSORFLOW,
     CAFFE,

@@ -1,0 +1,239 @@
+"""Paddle's `.pdmodel` files: a ProgramDesc, whose operators become those of Paddle 3.
+
+Operators of Paddle 3 take sizes and axes as inputs, older ones as attributes or inputs.  A row of
+`_ROWS` says which, so that one function imports both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tilesmith.frontend.common.inputs import Declared
+from tilesmith.frontend.common.networks import Layer, Network
+from tilesmith.frontend.common.protobuf import Message
+from tilesmith.frontend.paddle.parameters import read_parameters
+from tilesmith.frontend.paddle.schema import FIELDS, SCHEMA, dtype_named
+from tilesmith.support.errors import ModelError
+
+_MARK = re.compile(rb"\n[\x80-\xff]{0,4}[\x00-\x7f]\x08\x00\x10(\xff{9}\x01|\x00)")
+"""The first bytes of a program: its first block, with number 0 and the parent -1 (or 0)."""
+
+COMBINE = "builtin.combine"
+
+_ROWS = """
+arg_max: argmax X @axis
+arg_min: argmin X @axis
+assign_value: assign_value_
+batch_norm: batch_norm_ X Mean Variance Scale Bias -> Y, data_format=data_layout
+bicubic_interp_v2: bicubic_interp X OutSize SizeTensor* Scale
+bilinear_interp: bilinear_interp X OutSize SizeTensor* Scale
+bilinear_interp_v2: bilinear_interp X OutSize SizeTensor* Scale
+bmm: bmm X Y
+box_coder: box_coder PriorBox PriorBoxVar TargetBox -> OutputBox
+clip: clip X Min|@min Max|@max
+concat: concat X* AxisTensor|@axis
+conv2d: conv2d Input Filter -> Output
+conv2d_transpose: conv2d_transpose Input Filter @output_size Bias -> Output
+conv3d: conv3d Input Filter -> Output
+cumsum: cumsum X @axis
+depthwise_conv2d: conv2d Input Filter -> Output
+depthwise_conv2d_transpose: conv2d_transpose Input Filter @output_size -> Output
+dropout: dropout X Seed @dropout_prob, mode=dropout_implementation
+elementwise_add: add X Y
+elementwise_div: divide X Y
+elementwise_floordiv: floor_divide X Y
+elementwise_max: maximum X Y
+elementwise_min: minimum X Y
+elementwise_mod: remainder X Y
+elementwise_mul: multiply X Y
+elementwise_pow: elementwise_pow X Y
+elementwise_sub: subtract X Y
+elu: elu X
+expand_as_v2: expand_as X Y
+expand_v2: expand X Shape|expand_shapes_tensor*|@shape
+fill_any_like: full_like X @value
+fill_constant: full_with_tensor ValueTensor|@str_value ShapeTensor|ShapeTensorList*|@shape
+fill_constant_batch_size_like: full_batch_size_like Input @str_value
+flatten2: flatten2 X
+flatten_contiguous_range: flatten X
+gather: gather X Index Axis|@axis
+grid_sampler: grid_sample X Grid -> Output
+group_norm: group_norm X Scale Bias -> Y, data_format=data_layout
+hard_sigmoid: hardsigmoid X
+hard_swish: hardswish X
+index_select: index_select X Index, axis=dim
+instance_norm: instance_norm X Scale Bias -> Y
+layer_norm: layer_norm X Scale Bias -> Y
+leaky_relu: leaky_relu X, negative_slope=alpha
+lookup_table: embedding_of_columns Ids W
+lookup_table_v2: embedding Ids W
+matmul: matmul X Y, transpose_x=transpose_X transpose_y=transpose_Y
+matmul_v2: matmul X Y, transpose_x=trans_x transpose_y=trans_y
+mul: matmul_with_flatten X Y
+multiclass_nms3: multiclass_nms3 BBoxes Scores RoisNum -> Out Index NmsRoisNum
+nearest_interp: nearest_interp X OutSize SizeTensor* Scale
+nearest_interp_v2: nearest_interp X OutSize SizeTensor* Scale
+one_hot_v2: one_hot X depth_tensor|@depth
+p_norm: p_norm X
+pad: pad X
+pad3d: pad3d X Paddings|@paddings, pad_value=value
+pool2d: pool2d X @ksize
+pow: pow X, y=factor
+prelu: prelu X Alpha
+prior_box: prior_box Input Image -> Boxes Variances
+range: arange Start End Step
+reduce_all: all X, axis=dim keepdim=keep_dim
+reduce_any: any X, axis=dim keepdim=keep_dim
+reduce_max: max X @dim, keepdim=keep_dim
+reduce_mean: mean X @dim, keepdim=keep_dim
+reduce_min: min X @dim, keepdim=keep_dim
+reduce_prod: prod X @dim, keepdim=keep_dim
+reduce_sum: sum X @dim, keepdim=keep_dim
+reshape2: reshape X Shape|ShapeTensor*|@shape
+roll: roll X ShiftsTensor|@shifts
+scale: scale X ScaleTensor|@scale
+shape: shape Input
+size: numel Input
+slice: slice Input StartsTensor|StartsTensorList*|@starts EndsTensor|EndsTensorList*|@ends
+split: split_of X @sections AxisTensor|@axis -> Out*
+squeeze2: squeeze X @axes
+stack: stack X* -> Y
+strided_slice: strided_slice Input StartsTensor|@starts EndsTensor|@ends StridesTensor|@strides
+sum: add_n X*
+set_value: set_value_with_tensor Input ValueTensor @starts @ends @steps
+einsum: einsum Operands*
+sync_batch_norm: batch_norm_ X Mean Variance Scale Bias -> Y, data_format=data_layout
+affine_channel: affine_channel X Scale Bias
+max_pool2d_with_index: max_pool2d_with_index X -> Out Mask, kernel_size=ksize
+scatter: scatter X Ids Updates
+scatter_nd_add: scatter_nd_add X Index Updates
+index_sample: index_sample X Index
+gather_nd: gather_nd X Index
+take_along_axis: take_along_axis Input Index -> Result, axis=Axis
+tile: tile X RepeatTimes|repeat_times_tensor*|@repeat_times
+top_k: topk X K|@k -> Out Indices
+top_k_v2: topk X K|@k -> Out Indices
+argsort: argsort X -> Out Indices
+transpose2: transpose X, perm=axis
+unbind: unbind X -> Out*
+unsqueeze2: unsqueeze X AxesTensor|AxesTensorList*|@axes
+unstack: unstack X -> Y*
+where: where Condition X Y
+yolo_box: yolo_box X ImgSize -> Boxes Scores
+meshgrid: meshgrid X* -> Out*
+"""
+"""For an old operator the new one, its inputs, its outputs (by default Out), and the old names of
+attributes.  `A|B` is the first that is there, `A*` a list, `@a` an attribute as an input.  An
+operator without a row has the same name and the inputs X and Y.
+"""
+
+
+def is_program(content: bytes | memoryview) -> bool:
+    """Whether a file is a ProgramDesc."""
+    return _MARK.match(bytes(content[:32])) is not None
+
+
+@cache
+def _rows() -> dict[str, tuple[str, list[str], list[str], dict[str, str]]]:
+    rows = {}
+    for line in _ROWS.split("\n"):
+        name, _, rest = line.partition(": ")
+        operands, _, renamed = rest.partition(", ")
+        before, _, after = operands.partition(" -> ")
+        kind, *inputs = before.split() or [""]
+        pairs = (pair.partition("=") for pair in renamed.split())
+        rows[name] = kind, inputs, after.split() or ["Out"], {new: old for new, _, old in pairs}
+    return rows
+
+
+def read_program(content: bytes | memoryview, parameters: memoryview | None) -> Network:
+    """The operators of a program's first block.  Raises ModelError for a damaged file."""
+    program = SCHEMA.decode(content, "ProgramDesc")
+    if not program.blocks:
+        raise ModelError("expected a program with at least one block, found none")
+    block = program.blocks[0]
+    variables = {v.name: v for v in block.vars}
+    stored = [
+        v.name
+        for v in block.vars
+        if v.persistable and v.type is not None and v.type.type == "LOD_TENSOR"
+    ]
+    weights: dict[str, Any] = dict(read_parameters(parameters, stored))
+    inputs, layers, results = [], [], {}
+    for number, op in enumerate(block.ops):
+        if op.type == "feed":
+            inputs.append(_declared(variables, _slots(op.outputs)["Out"][0]))
+        elif op.type == "fetch":
+            (name,) = _slots(op.inputs)["X"]
+            results[name] = name
+        else:
+            layers += _layers(op, f"{op.type}.{number}", weights)
+    version = program.version.version if program.version is not None else 0
+    kind = f"Paddle program, version {version // 1_000_000}.{version // 1000 % 1000}"
+    return Network(kind, tuple(inputs), results, tuple(layers), weights)
+
+
+def _slots(slots: tuple[Message, ...]) -> dict[str, tuple[str, ...]]:
+    return {s.parameter: tuple(map(str, s.arguments)) for s in slots}
+
+
+def _declared(variables: Mapping[str, Message], name: str) -> Declared:
+    tensor = variables[name].type.lod_tensor if name in variables else None
+    if tensor is None or tensor.tensor is None:
+        raise ModelError(f"input {name!r}: expected a declaration of a tensor, found none")
+    dims = tuple("" if d < 0 else int(d) for d in tensor.tensor.dims)
+    return Declared(name, dtype_named(tensor.tensor.data_type), dims)
+
+
+def _layers(op: Message, label: str, weights: dict[str, Any]) -> Iterator[Layer]:
+    """An operator as Paddle 3 has it, behind the lists that it takes."""
+    kind, wanted, made, renamed = _rows().get(op.type) or (op.type, ["X", "Y"], ["Out"], {})
+    attributes = dict(map(_attribute, op.attrs))
+    attributes |= {new: attributes.get(old) for new, old in renamed.items()}
+    inputs, outputs = _slots(op.inputs), _slots(op.outputs)
+    names: list[str] = []
+    for token in wanted:
+        chosen = ""
+        for form in token.split("|"):
+            slot = form.rstrip("*@").removeprefix("@")
+            if form.startswith("@") and attributes.get(slot) is not None:
+                chosen = f"{label}.{slot}"
+                weights[chosen] = np.asarray(_numbers(attributes, slot))
+            elif form.endswith("*") and inputs.get(slot):
+                chosen = f"{label}.{slot}"
+                yield Layer(COMBINE, chosen, inputs[slot], (chosen,))
+            elif not form.startswith("@") and inputs.get(slot):
+                chosen = inputs[slot][0]
+            if chosen:
+                break
+        names.append(chosen)
+    results = tuple(o for slot in made for o in outputs.get(slot.rstrip("*"), ()))
+    yield Layer(kind, results[0] if results else label, tuple(names), results, attributes)
+
+
+def _numbers(attributes: Mapping[str, Any], name: str) -> Any:
+    """An attribute's numbers.  Some old operators have the text of a number."""
+    held = attributes[name]
+    if not isinstance(held, str):
+        return held
+    try:
+        return int(held) if held.lstrip("-").isdigit() else float(held or attributes["value"])
+    except (ValueError, KeyError):
+        raise ModelError(f"attribute {name!r}: expected a number, found {held!r}") from None
+
+
+def _attribute(attribute: Message) -> tuple[str, Any]:
+    kind = attribute.type
+    value: Any = getattr(attribute, FIELDS[kind]) if kind in FIELDS else None
+    if kind == "SCALAR" and value is not None:
+        return attribute.name, _scalar(value)
+    return attribute.name, [_scalar(v) for v in value] if kind == "SCALARS" and value else value
+
+
+def _scalar(scalar: Message) -> float:
+    return {"BOOLEAN": scalar.b, "LONG": scalar.i}.get(scalar.type, scalar.r)

@@ -1,0 +1,59 @@
+"""The table of Paddle's operators, by their names in Paddle 3, and their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilesmith.frontend.common.networks import LayerNode, Layers
+from tilesmith.frontend.common.slots import Result, TensorList
+from tilesmith.frontend.paddle.schema import dtype_named
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.types import Dim
+from tilesmith.ops.base import Op
+
+OPERATORS: Layers = Layers()
+"""The operators by name."""
+
+paddle_op = OPERATORS.register
+
+
+def same_operator(make: Callable[[], Op], *names: str, arity: int = 1) -> None:
+    """Register an operator without attributes that equals one of ours."""
+
+    def convert(n: LayerNode) -> Result:
+        return n.add(make(), *(n.input(i) for i in range(arity)))
+
+    OPERATORS.register(*names)(convert)
+
+
+def tensors(n: LayerNode, index: int = 0) -> tuple[Value, ...]:
+    """The tensors of an input that is a list."""
+    slot = n.slots[index] if index < len(n.slots) else None
+    return slot.items if isinstance(slot, TensorList) else (n.input(index),)
+
+
+def sizes(n: LayerNode, index: int, what: str) -> tuple[Dim, ...]:
+    """The numbers of an input that is a list of extents, or a list of tensors with one each."""
+    return tuple(d for v in tensors(n, index) for d in n.extents(v, what))
+
+
+def whole(n: LayerNode, index: int, what: str) -> tuple[int, ...]:
+    """The numbers of an input that must be known; none if it is left out."""
+    slot = n.slots[index] if index < len(n.slots) else None
+    values = () if slot is None else tensors(n, index)
+    return tuple(i for v in values for i in n.int_list(v, what))
+
+
+def axis_input(n: LayerNode, index: int, rank: int) -> int:
+    """An axis that is an input, counted from the front."""
+    numbers = whole(n, index, "axis") or (0,)
+    return n.axis(numbers[0], rank)
+
+
+def dtype_of(n: LayerNode, name: str, default: DType) -> DType:
+    """An element type, an attribute; the default where it is left out or undefined."""
+    stated = n.layer.attributes.get(name)
+    if stated in (None, -1, "") or str(stated).lower().startswith("undefined"):
+        return default
+    return dtype_named(stated)

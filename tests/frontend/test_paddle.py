@@ -1,0 +1,274 @@
+"""Paddle models: programs of both forms, files of parameters, and operators."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from protobuf_writer import encode
+from tilesmith.frontend.load import inspect
+from tilesmith.frontend.paddle.parameters import read_parameters
+from tilesmith.frontend.paddle.schema import SCHEMA
+from tilesmith.support.errors import ModelError, UnsupportedError
+
+RANDOM = np.random.default_rng(0)
+KINDS = {"float32": "FP32", "int64": "INT64", "float16": "FP16", "int32": "INT32"}
+FIELDS = {int: ("LONG", "l"), float: ("FLOAT", "f"), str: ("STRING", "s"), bool: ("BOOLEAN", "b")}
+
+
+def floats(*dims):
+    return RANDOM.uniform(-1, 1, dims).astype(np.float32)
+
+
+def tensor(dtype, dims):
+    return {"data_type": KINDS[dtype], "dims": list(dims)}
+
+
+def parameter_file(arrays):
+    parts = []
+    for name in sorted(arrays):
+        a = arrays[name]
+        described = encode(SCHEMA, "TensorDesc", tensor(a.dtype.name, a.shape))
+        parts.append(struct.pack("<IQII", 0, 0, 0, len(described)) + described + a.tobytes())
+    return b"".join(parts)
+
+
+def variable(name, dtype, dims, stored=False):
+    type_ = {"type": "LOD_TENSOR", "lod_tensor": {"tensor": tensor(dtype, dims)}}
+    return {"name": name, "type": type_, "persistable": stored}
+
+
+def attribute(name, value):
+    if isinstance(value, (list, tuple)):
+        is_text = len(value) and isinstance(value[0], float)
+        kind, field = ("FLOATS", "floats") if is_text else ("LONGS", "longs")
+        return {"name": name, "type": kind, field: list(value)}
+    kind, field = FIELDS[type(value)]
+    return {"name": name, "type": kind, field: value}
+
+
+def operator(type_, inputs, outputs, **attributes):
+    def slots(given):
+        return [{"parameter": k, "arguments": v.split()} for k, v in given.items()]
+
+    attrs = [attribute(k, v) for k, v in attributes.items()]
+    return {"type": type_, "inputs": slots(inputs), "outputs": slots(outputs), "attrs": attrs}
+
+
+def program(folder, operators, inputs, results, weights=None):
+    """The path of a model: `inputs` has (element type, dims) by name."""
+    weights = weights or {}
+    given = [variable(k, *v) for k, v in inputs.items()]
+    stored = [variable(k, v.dtype.name, v.shape, True) for k, v in weights.items()]
+    feeds = [operator("feed", {"X": "feed"}, {"Out": k}) for k in inputs]
+    fetches = [operator("fetch", {"X": k}, {"Out": "fetch"}) for k in results]
+    block = {"idx": 0, "parent_idx": -1, "vars": [*given, *stored]}
+    block["ops"] = [*feeds, *operators, *fetches]
+    path = folder / "net.pdmodel"
+    whole = {"blocks": [block], "version": {"version": 2_006_000}}
+    path.write_bytes(encode(SCHEMA, "ProgramDesc", whole))
+    if weights:
+        (folder / "net.pdiparams").write_bytes(parameter_file(weights))
+    return path
+
+
+def computed(folder, type_, inputs, results=("Out",), weights=None, **attributes):
+    """The results of one operator of a program; `inputs` has arrays by slot."""
+    names = {slot: f"x_{slot.lower()}" for slot in inputs}
+    op = operator(type_, names, {r: r.lower() for r in results}, **attributes)
+    declared = {names[k]: (v.dtype.name, v.shape) for k, v in inputs.items()}
+    path = program(folder, [op], declared, [r.lower() for r in results])
+    found = list(ts.compile(path).run({names[k]: v for k, v in inputs.items()}).values())
+    return found[0] if len(found) == 1 else found
+
+
+# Programs
+
+
+LINEAR = [
+    operator("matmul_v2", {"X": "x", "Y": "w"}, {"Out": "h"}, trans_x=False, trans_y=True),
+    operator("elementwise_add", {"X": "h", "Y": "b"}, {"Out": "y"}, axis=-1),
+]
+
+
+def test_a_program_with_an_open_batch(tmp_path):
+    w, b = floats(5, 4), floats(5)
+    path = program(tmp_path, LINEAR, {"x": ("float32", (-1, 4))}, ["y"], {"w": w, "b": b})
+    exe = ts.compile(path)
+    for count in (1, 3):
+        x = floats(count, 4)
+        np.testing.assert_allclose(exe.run({"x": x})["y"], x @ w.T + b, 1e-5, 1e-6)
+    facts = inspect(path)
+    assert facts.format == "Paddle program, version 2.6"
+    assert facts.inputs == {"x": "f32[?,4]"}
+    assert facts.operators == {"matmul": 1, "add": 1}
+
+
+def test_new_weights_go_by_name(tmp_path):
+    w, b, x = floats(5, 4), floats(5), floats(2, 4)
+    path = program(tmp_path, LINEAR, {"x": ("float32", (-1, 4))}, ["y"], {"w": w, "b": b})
+    exe = ts.compile(path)
+    exe.load_weights({"w": w * 2})
+    np.testing.assert_allclose(exe.run({"x": x})["y"], x @ w.T * 2 + b, 1e-5, 1e-6)
+
+
+def test_all_unsupported_operators_are_listed(tmp_path):
+    ops = [operator("strange", {"X": "x"}, {"Out": "y"}), operator("odd", {"X": "x"}, {"Out": "z"})]
+    path = program(tmp_path, ops, {"x": ("float32", (2,))}, ["y", "z"])
+    with pytest.raises(UnsupportedError, match=r"strange at 'y'.*odd at 'z'"):
+        ts.compile(path)
+
+
+def test_a_list_of_tensors_and_sizes_that_are_inputs(tmp_path):
+    x, y = floats(2, 3), floats(2, 1)
+    ops = [
+        operator("concat", {"X": "x y"}, {"Out": "c"}, axis=1),
+        operator("shape", {"Input": "y"}, {"Out": "s"}),
+        operator("reshape2", {"X": "c", "Shape": "", "ShapeTensor": "n m"}, {"Out": "r"}),
+        operator("slice", {"Input": "s"}, {"Out": "n"}, axes=[0], starts=[0], ends=[1]),
+        operator("fill_constant", {}, {"Out": "m"}, shape=[1], dtype=3, str_value="4"),
+    ]
+    order = [ops[i] for i in (0, 1, 3, 4, 2)]
+    given = {"x": ("float32", (-1, 3)), "y": ("float32", (-1, 1))}
+    exe = ts.compile(program(tmp_path, order, given, ["r"]))
+    np.testing.assert_array_equal(exe.run({"x": x, "y": y})["r"], np.hstack([x, y]))
+
+
+# Files of parameters
+
+
+def test_damaged_parameters_are_refused():
+    whole = parameter_file({"a": floats(2, 3), "b": floats(4)})
+    assert list(read_parameters(memoryview(whole), ["b", "a"])) == ["a", "b"]
+    for size in range(0, len(whole), 5):
+        with pytest.raises(ModelError, match="pdiparams file: parameter"):
+            read_parameters(memoryview(whole[:size]), ["a", "b"])
+    with pytest.raises(ModelError, match=r"expected \d+ bytes for 1 parameters, found"):
+        read_parameters(memoryview(whole), ["a"])
+    with pytest.raises(ModelError, match=r"expected a file \.pdiparams"):
+        read_parameters(None, ["a"])
+    with pytest.raises(ModelError, match="version 0, found version 7"):
+        read_parameters(memoryview(b"\7" + whole[1:]), ["a", "b"])
+    described = encode(SCHEMA, "TensorDesc", tensor("float32", (1 << 40, 1 << 40)))
+    huge = struct.pack("<IQII", 0, 0, 0, len(described)) + described
+    with pytest.raises(ModelError, match="elements"):
+        read_parameters(memoryview(huge), ["a"])
+
+
+# PIR
+
+
+def typed(number, kind="f32", dims=()):
+    held = [{"#": f"0.t_{kind}"}, list(dims), "NCHW", [], 0]
+    return {"%": number, "TT": {"#": "0.t_dtensor", "D": held}}
+
+
+def named(name, kind, value):
+    return {"N": name, "AT": {"#": kind, "D": value}}
+
+
+def pir(folder, ops, weights):
+    body = {"#": "program", "regions": [{"#": "r", "blocks": [{"#": "b", "args": [], "ops": ops}]}]}
+    path = folder / "net.json"
+    base = {"magic": "pir", "trainable": False, "version": 4}
+    path.write_text(json.dumps({"base_code": base, "program": body}))
+    if weights:
+        (folder / "net.pdiparams").write_bytes(parameter_file(weights))
+    return path
+
+
+def op(kind, inputs, outputs, *attributes):
+    return {"#": kind, "A": list(attributes), "I": [{"%": i} for i in inputs], "O": outputs}
+
+
+def network(w):
+    number = [{"#": "0.a_i64", "D": d} for d in (0, -1)]
+    return [
+        {"#": "p", "A": [0, 1, 1, "w"], "O": typed(1, dims=w.shape), "OA": [1, 0, 1]},
+        op("1.data", (), [typed(2, dims=(-1, 2, 2))], named("name", "0.a_str", "x")),
+        op("1.full_int_array", (), [typed(3, "i64")], named("value", "0.a_array", number)),
+        op("1.reshape", (2, 3), [typed(4)]),
+        op("1.matmul", (4, 1), [typed(5)], named("transpose_y", "0.a_bool", True)),
+        op("1.split_with_num", (5, 9), [typed(6)], named("num", "0.a_i32", 2)),
+        op("0.split", (6,), [typed(7), typed(8)]),
+        op("1.fetch", (8,), [typed(10)], named("name", "0.a_str", "last")),
+    ]
+
+
+def test_a_program_of_pir(tmp_path):
+    w, x = floats(6, 4), floats(3, 2, 2)
+    ops = network(w)
+    axis = [{"#": "0.a_i64", "D": 1}]
+    ops.insert(1, op("1.full_int_array", (), [typed(9, "i64")], named("value", "0.a_array", axis)))
+    path = pir(tmp_path, ops, {"w": w})
+    y = ts.compile(path).run({"x": x})["last"]
+    np.testing.assert_allclose(y, (x.reshape(3, 4) @ w.T)[:, 3:], 1e-5, 1e-6)
+    facts = inspect(path)
+    assert facts.format == "Paddle PIR, version 4"
+    assert facts.inputs == {"x": "f32[?,2,2]"}
+    with pytest.raises(ModelError, match="'9' is used, which nothing before defines"):
+        ts.compile(pir(tmp_path, network(w), {"w": w}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"program": {"regions": []}}, {"program": 3}, {"base_code": {"magic": "pir"}}],
+)
+def test_damaged_programs_of_pir_are_refused(tmp_path, change):
+    path = pir(tmp_path, [], {})
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ModelError, match="not a sound program of Paddle's PIR"):
+        ts.compile(path)
+
+
+def test_damaged_programs_are_refused(tmp_path):
+    path = program(tmp_path, LINEAR, {"x": ("float32", (-1, 4))}, ["y"], {"w": floats(5, 4)})
+    whole = path.read_bytes()
+    for size in range(30, len(whole) - 1, 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ModelError):
+            ts.compile(path)
+
+
+# Operators
+
+
+def test_the_second_operand_may_begin_at_an_axis(tmp_path):
+    x, y = floats(2, 3, 4), floats(3)
+    z = computed(tmp_path, "elementwise_mul", {"X": x, "Y": y}, axis=1)
+    np.testing.assert_allclose(z, x * y[:, None], 1e-6)
+
+
+def test_pads_of_convolutions_and_pools(tmp_path):
+    x, w = floats(1, 1, 4, 4), np.ones((1, 1, 1, 1), np.float32)
+    settings = {"strides": [1, 1], "dilations": [1, 1], "groups": 1}
+    pads = {"paddings": [1, 0, 0, 2]}  # before and after each axis
+    inputs = {"Input": x, "Filter": w}
+    y = computed(tmp_path, "conv2d", inputs, ["Output"], **settings, **pads)
+    np.testing.assert_array_equal(y[0, 0], np.pad(x[0, 0], ((1, 0), (0, 2))))
+    y = computed(
+        tmp_path, "pool2d", {"X": x}, ksize=[3, 3], strides=[2, 2], paddings=[0, 0],
+        pooling_type="max", ceil_mode=True,
+    )  # fmt: skip
+    assert y.shape == (1, 1, 2, 2)
+    assert y[0, 0, 1, 1] == x[0, 0, 2:, 2:].max()
+
+
+def test_scale_cast_and_reductions(tmp_path):
+    x = floats(2, 3)
+    y = computed(tmp_path, "scale", {"X": x}, scale=2.0, bias=1.0, bias_after_scale=False)
+    np.testing.assert_allclose(y, (x + 1) * 2, 1e-6)
+    y = computed(tmp_path, "reduce_mean", {"X": x}, dim=[1], keep_dim=True)
+    np.testing.assert_allclose(y, x.mean(1, keepdims=True), 1e-5)
+    y = computed(tmp_path, "cast", {"X": x * 9}, out_dtype=2)
+    np.testing.assert_array_equal(y, (x * 9).astype(np.int32))
+
+
+def test_layouts_that_are_not_supported(tmp_path):
+    with pytest.raises(UnsupportedError, match="layout NHWC"):
+        computed(tmp_path, "pool2d", {"X": floats(1, 4, 4, 2)}, ksize=[2, 2], data_format="NHWC",
+                 pooling_type="max")  # fmt: skip
