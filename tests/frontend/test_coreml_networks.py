@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import tilesmith as ts
 from protobuf_writer import encode
@@ -92,19 +93,55 @@ def test_older_networks_have_five_axes() -> None:
     assert np.allclose(y.reshape(-1), np.exp(x.reshape(-1)) / np.exp(x).sum(), 1e-5)
 
 
-@pytest.mark.parametrize("colours", ["RGB", "BGR"])
-def test_images_are_scaled_by_colour(colours: str) -> None:
-    scaler = {"channelScale": 0.5, "redBias": 1.0, "greenBias": 2.0, "blueBias": 3.0}
+@pytest.mark.parametrize("colours", ["RGB", "BGR", "GRAYSCALE"])
+def test_pictures_are_scaled_by_colour(colours: str) -> None:
+    scaler = {"channelScale": 0.5, "redBias": 1.0, "greenBias": 2.0, "blueBias": 3.0,
+              "grayBias": 4.0}  # fmt: skip
     body = {
         "layers": [layer("copy", "y", "x")],
         "preprocessing": [{"featureName": "x", "scaler": scaler}],
         "imageInputShapeMapping": "RANK4_IMAGE_MAPPING",
     }
     image = {"imageType": {"width": 2, "height": 1, "colorSpace": colours}}
-    made = model("neuralNetwork", body, {"x": image}, "y")
-    x = np.arange(6, dtype=np.float32).reshape(1, 3, 1, 2)
-    bias = np.array([1, 2, 3][:: 1 if colours == "RGB" else -1], np.float32)
-    assert np.allclose(run(made, x=x)["y"], x * 0.5 + bias.reshape(3, 1, 1))
+    exe = ts.compile(model("neuralNetwork", body, {"x": image}, "y"))
+    channels = 1 if colours == "GRAYSCALE" else 3
+    x = np.arange(2 * channels, dtype=np.float32).reshape(1, channels, 1, 2)
+    bias = {"RGB": [1, 2, 3], "BGR": [3, 2, 1], "GRAYSCALE": [4]}[colours]
+    wanted = x[:, :: -1 if colours == "BGR" else 1] * 0.5 + np.reshape(bias, (-1, 1, 1))
+    pixels = x[0].transpose(1, 2, 0).astype(np.uint8)
+    picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
+    for given in (x, picture):
+        assert np.allclose(exe.run({"x": given})["y"], wanted)
+    with pytest.raises(ModelError, match="expected shape"):
+        exe.run({"x": picture.resize((3, 1))})
+
+
+def test_a_picture_fits_no_vector() -> None:
+    exe = ts.compile(network([layer("copy", "y", "x")], (2,)))
+    with pytest.raises(ModelError, match="found a picture"):
+        exe.run({"x": Image.new("L", (2, 1))})
+
+
+def test_loops_and_branches_write_to_the_names_around_them() -> None:
+    def net(*layers: Any) -> dict[str, Any]:
+        return {"layers": list(layers)}
+
+    body = net(layer("add", "next", "value", alpha=1.0), layer("copy", "value", "next"))
+    test = net(layer("lessThan", "goes", "value", alpha=4.0))
+    then = net(layer("multiply", "r", "value", alpha=10.0), layer("copy", "result", "r"))
+    otherwise = net(layer("copy", "result", "value"))
+    loop = {"conditionVar": "goes", "conditionNetwork": test, "bodyNetwork": body}
+    layers = [
+        layer("copy", "value", "x"),
+        layer("copy", "result", "x"),
+        {"name": "loop", "loop": loop},
+        layer("greaterThan", "large", "value", alpha=4.25),
+        {"name": "b", "input": ["large"], "branch": {"ifBranch": then, "elseBranch": otherwise}},
+        layer("copy", "y", "result"),
+    ]
+    exe = ts.compile(network(layers, (1,)))
+    for x, wanted in ((0.0, 4.0), (1.5, 45.0), (9.0, 90.0)):
+        assert exe.run({"x": np.array([x], np.float32)})["y"].tolist() == [wanted]
 
 
 def test_a_classifier_gives_its_labels_and_probabilities() -> None:

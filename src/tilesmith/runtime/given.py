@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +30,29 @@ def as_array(value: Any, spec: TensorSpec) -> np.ndarray:
         return boxed(value, spec)
     if isinstance(value, (int, float)) and not isinstance(value, np.generic):
         return _number(value, spec)
+    if _is_picture(value):
+        return _pixels(value, spec)
     return to_numpy(value, f"input {spec.name!r}", spec.dtype)
+
+
+def _is_picture(value: Any) -> bool:
+    pil = sys.modules.get("PIL.Image")  # a caller that passes a picture has imported it
+    return pil is not None and isinstance(value, pil.Image)
+
+
+def _pixels(picture: Any, spec: TensorSpec) -> np.ndarray:
+    """A picture of PIL as [1, channels, height, width]: grey for one channel, red, green and blue
+    for three, from 0 to 255.  Raises ModelError for an input of another form.
+    """
+    channels = spec.shape[1] if len(spec.shape) == 4 else None
+    if channels not in (1, 3) or spec.dtype.is_bool:
+        raise ModelError(
+            f"input {spec.name!r}: expected an array {spec.type}, found a picture, which fits "
+            "inputs [1, 1 or 3, height, width]; make an array of it with np.asarray"
+        )
+    pixels = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
+    pixels = pixels.reshape(1, *pixels.shape[:2], channels).transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(pixels, spec.dtype.numpy)
 
 
 def _number(value: bool | int | float, spec: TensorSpec) -> np.ndarray:

@@ -21,7 +21,7 @@ from tilesmith.frontend.coreml import (
     slices,
 )
 from tilesmith.frontend.coreml.package import recognises
-from tilesmith.frontend.coreml.reader import inspect, load, nodes
+from tilesmith.frontend.coreml.reader import described, inspect, load, nodes, signatures
 
 FAMILIES = (
     compressed,
@@ -48,6 +48,8 @@ COREML = Frontend(
     load,
     nodes,
     inspect,
+    signatures,
+    described,
 )
 
 __all__ = ["COREML", "FAMILIES"]

@@ -31,7 +31,7 @@ def described(model: Message) -> dict[str, Message]:
 
 def declared(name: str, type_: Message, given: Given) -> Declared:
     """An input of a model that is no program.  An image is [1, channels, height, width] of f32,
-    its channels in the order of its colour space; a number has no axes.
+    its channels red, green and blue; a number has no axes.
     """
     if type_.imageType is not None:
         image = type_.imageType
@@ -137,3 +137,12 @@ def text_of(feature: Message) -> str:
         if type_.has(name):
             return text
     return "sequence" if type_.has("sequenceType") else "unknown"
+
+
+def about(feature: Message) -> str:
+    """The description of a feature in words; empty if there is none."""
+    text = str(feature.shortDescription)
+    if feature.type is None or feature.type.imageType is None:
+        return text
+    colours = "grey" if "GRAY" in feature.type.imageType.colorSpace else "red, green and blue"
+    return f"{text} (a picture: {colours} from 0 to 255)".strip()

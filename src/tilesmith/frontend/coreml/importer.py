@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from tilesmith.frontend.common.slots import FAILED, Failed, Slot
 from tilesmith.frontend.common.states import States
 from tilesmith.frontend.common.weights import NewWeights
 from tilesmith.frontend.coreml.node import Argument, MilNode
-from tilesmith.frontend.coreml.package import Package, Stored
+from tilesmith.frontend.coreml.package import Package, Stored, named_dtype
 from tilesmith.frontend.coreml.registry import OPERATORS
 from tilesmith.graph.nodes import Data
 from tilesmith.ir.types import TensorType
@@ -44,6 +44,9 @@ class Frame:
     parent: Frame | None = None
     depth: int = 0
     prefix: str = ""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names or (self.parent is not None and name in self.parent)
 
     def find(self, name: str) -> Argument:
         """The meaning of `name`.  Raises ModelError when nothing defines it."""
@@ -118,17 +121,15 @@ class MilImporter(Importer):
             block, Frame(dict(names), self.builder, frame, frame.depth + 1, f"{loc}/")
         )
 
-    def nested(
-        self, body: Body, block: Message, frame: Frame, given: Sequence[Slot], loc: str
-    ) -> list[Slot] | None:
-        """The outputs of a block whose nodes are added to `body`.  None if a node of it is
+    def nested(self, body: Body, add: Callable[[], list[Slot]]) -> list[Slot] | None:
+        """The slots that `add` gives, which adds its nodes to `body`.  None if a node is
         unsupported or invalid; then no problem is recorded and `body.misfit` has the reason.
         """
         outer, noted = self.builder, len(self._problems)
         self.builder = body
         results: list[Slot]
         try:
-            results = self.call(block, frame, given, loc)
+            results = add()
         except ModelError as e:
             results = [FAILED]
             body.misfit = "" if isinstance(e, UnsupportedError) else str(e)
@@ -176,7 +177,9 @@ class MilImporter(Importer):
         node = replace(
             self.node(operation.type, loc, label, len(operation.outputs)),
             inline=lambda block, given, at: self.call(block, frame, given, at),
-            nest=lambda body, block, given, at: self.nested(body, block, frame, given, at),
+            nest=lambda body, block, given, at: self.nested(
+                body, lambda: self.call(block, frame, given, at)
+            ),
             arguments=arguments,
             blocks=operation.blocks,
         )
@@ -252,4 +255,7 @@ def _immediate(value: Message, kind: str) -> np.ndarray:
     numbers = getattr(tensor, which).values
     if which == "bytes":
         return np.frombuffer(numbers, np.uint8)
+    dtype = named_dtype(kind).numpy
+    if dtype.itemsize > 1 and dtype.kind != "V":  # numbers of 16 bits are stored as 32
+        numbers = numbers.astype(dtype)
     return np.ascontiguousarray(numbers).view(np.uint8)

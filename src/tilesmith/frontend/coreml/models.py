@@ -200,6 +200,31 @@ def _pipeline(
     return {f.name: known.get(f.name) for f in model.description.output}
 
 
+def _classifier(model: Message) -> Message | None:
+    """The parameters of the classifier that gives a model's labels: itself, or the last stage of a
+    pipeline that is one.
+    """
+    kind = kind_of(model)
+    if kind in PIPELINES:
+        classifiers = (
+            p for stage in reversed(stages(model)) if (p := _classifier(stage)) is not None
+        )
+        return next(classifiers, None)
+    return getattr(model, kind) if kind.endswith("Classifier") and kind not in _OTHERS else None
+
+
+def labels(model: Message) -> Sequence[str] | Sequence[int]:
+    """The labels of a model's classes; empty if it is no classifier."""
+    p = _classifier(model)
+    return () if p is None else labels_of(p)
+
+
+def has_names(model: Message) -> bool:
+    """Whether a model's classes have texts as labels."""
+    p = _classifier(model)
+    return p is not None and p.stringClassLabels is not None
+
+
 def operations(model: Message, depth: int = 0) -> Iterator[tuple[str, str]]:
     """The names and kinds of a model's operations, layers or parts, in order."""
     kind = kind_of(model)

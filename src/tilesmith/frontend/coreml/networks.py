@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilesmith.frontend.common.branches import branched
+from tilesmith.frontend.common.limits import MAX_DEPTH
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.protobuf import Message
 from tilesmith.frontend.common.slots import FAILED, Failed, Slot
+from tilesmith.frontend.common.whiles import repeated
 from tilesmith.frontend.coreml.features import CHANNELS
-from tilesmith.frontend.coreml.importer import MilImporter
+from tilesmith.frontend.coreml.importer import Frame, MilImporter
 from tilesmith.frontend.coreml.layers import LAYERS
 from tilesmith.frontend.coreml.schema import schema
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import f32
+from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.types import same_dim
 from tilesmith.support.errors import ModelError, UnsupportedError
 
@@ -32,12 +36,12 @@ def run_network(
     importer: MilImporter, net: Message, description: Message, values: Mapping[str, Value]
 ) -> dict[str, Slot]:
     """The values of all names of a network, for its inputs by name."""
-    names: dict[str, Slot] = {}
+    frame = Frame({}, importer.builder)
     for feature in description.input:
-        names[feature.name] = _prepared(net, feature, values[feature.name])
+        frame.names[feature.name] = _prepared(net, feature, values[feature.name])
     for layer in net.layers:
-        _layer(importer, layer, names)
-    return names
+        _layer(importer, layer, frame)
+    return {name: slot for name, slot in frame.names.items() if not isinstance(slot, (str, tuple))}
 
 
 def result(names: Mapping[str, Slot], name: str, net: Message, feature: Message | None) -> Slot:
@@ -102,31 +106,34 @@ def _scaled(p: Message, image: Message, x: Value) -> Value:
     return x - mean.reshape(dims)
 
 
-def _layer(importer: MilImporter, layer: Message, names: dict[str, Slot]) -> None:
+def _layer(importer: MilImporter, layer: Message, frame: Frame) -> None:
     importer.builder.count()
     kind = kind_of(layer)
     label = layer.output[0] if layer.output else layer.name
     site = Site(kind, "", layer.name or label)
-    made = importer.attempt(site, lambda: _results(importer, layer, kind, label, names))
-    if made is not None and len(made) < len(layer.output):
+    if kind in ("loop", "branch"):
+        written = _written([layer])
+        made = importer.attempt(site, lambda: _control(importer, layer, kind, frame, written))
+        outputs = [name for name in written if name in frame or made is not None]
+    else:
+        made = importer.attempt(site, lambda: _results(importer, layer, kind, label, frame))
+        outputs = list(layer.output)
+    if made is not None and len(made) < len(outputs):
         raise ModelError(
             f"node {site.loc!r} ({kind}): expected at most {len(made)} outputs, found "
-            f"{len(layer.output)}"
+            f"{len(outputs)}"
         )
-    for i, name in enumerate(layer.output):
-        names[name] = FAILED if made is None else made[i]
+    for i, name in enumerate(outputs):
+        frame.names[name] = FAILED if made is None else made[i]
 
 
 def _results(
-    importer: MilImporter, layer: Message, kind: str, label: str, names: Mapping[str, Slot]
+    importer: MilImporter, layer: Message, kind: str, label: str, frame: Frame
 ) -> Sequence[Slot] | None:
     function = LAYERS.find("", kind)
     if function is None:
         raise UnsupportedError("the layer is not supported")
-    missing = [name for name in layer.input if name not in names]
-    if missing:
-        raise ModelError(f"{missing[0]!r} is used, which nothing before defines")
-    inputs = [names[name] for name in layer.input]
+    inputs = [frame.find(name) for name in layer.input]
     if any(isinstance(i, Failed) for i in inputs):
         return None
     tensors = tuple(i for i in inputs if isinstance(i, Value))
@@ -138,3 +145,107 @@ def _results(
     results = made if isinstance(made, tuple) else (made,)
     # every value of a network is a float
     return [r.cast(f32) if isinstance(r, Value) else r for r in results]
+
+
+# Branches and loops, whose layers write to the names of the network around them
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A network inside a layer, as a function of carried names.
+
+    layers: its layers.
+    carried: the names that it is given.
+    results: the names of its results.
+    limit: for a condition, the largest number of iterations, or 0; the first carried value counts
+        them.
+    """
+
+    layers: Sequence[Message]
+    carried: Sequence[str]
+    results: Sequence[str]
+    limit: int | None = None
+
+
+_COUNT = "the number of iterations"
+
+
+def _written(layers: Sequence[Message]) -> list[str]:
+    """The names that layers write, also inside other layers."""
+    names: dict[str, None] = {}
+    for layer in layers:
+        names |= dict.fromkeys(layer.output)
+        for net in _inner(layer):
+            names |= dict.fromkeys(_written(net.layers))
+    return list(names)
+
+
+def _inner(layer: Message) -> Sequence[Message]:
+    fields = {"loop": ("conditionNetwork", "bodyNetwork"), "branch": ("ifBranch", "elseBranch")}
+    kind = layer.which(*fields)
+    nets = [] if kind is None else [getattr(getattr(layer, kind), name) for name in fields[kind]]
+    return [net for net in nets if net is not None]
+
+
+def _control(
+    importer: MilImporter, layer: Message, kind: str, frame: Frame, written: list[str]
+) -> Sequence[Slot]:
+    """The values of the names that a branch or loop writes; `written` keeps those that stay."""
+    node = replace(
+        importer.node(kind, layer.name, layer.name, 0),
+        inline=lambda stage, given, at: _run(importer, frame, stage, given),
+        nest=lambda body, stage, given, at: importer.nested(
+            body, lambda: _run(importer, frame, stage, given)
+        ),
+    )
+    p, carried = getattr(layer, kind), [name for name in written if name in frame]
+    state = [s for s in map(frame.find, carried) if isinstance(s, Value)]
+    if len(state) < len(carried):
+        raise UnsupportedError("names that hold no tensors")
+    if kind == "branch":
+        nets = (p.ifBranch, p.elseBranch)
+        sets = [set(carried) | set(_written(net.layers) if net is not None else ()) for net in nets]
+        written[:] = [name for name in written if all(name in s for s in sets)]
+        stages = [_Stage(net.layers if net is not None else (), carried, written) for net in nets]
+        condition = frame.find(layer.input[0]) if len(layer.input) else None
+        if not isinstance(condition, Value):
+            raise ModelError("expected a condition, found none")
+        is_true = condition.differs(0.0).reshape()
+        made = branched(node, is_true, (stages[0], stages[1]), state)
+        return made if isinstance(made, tuple) else (made,)
+    written[:] = carried
+    limit, names = int(p.maxLoopIterations), [_COUNT, *carried]
+    condition = p.conditionNetwork
+    test = _Stage(
+        condition.layers if condition is not None else (),
+        names,
+        [p.conditionVar] if condition is not None else [],
+        limit,
+    )
+    step = _Stage(p.bodyNetwork.layers, names, names)
+    made = repeated(node, test, step, (node.const(0, i64), *state))
+    return made[1:] if isinstance(made, tuple) else ()
+
+
+def _run(importer: MilImporter, frame: Frame, stage: _Stage, given: Sequence[Slot]) -> list[Slot]:
+    """The results of a network inside a layer."""
+    if frame.depth > MAX_DEPTH:
+        raise ModelError(f"networks are nested more than {MAX_DEPTH} deep")
+    names = dict(zip(stage.carried, given, strict=True))
+    inner = Frame(dict(names), importer.builder, frame, frame.depth + 1)
+    for layer in stage.layers:
+        _layer(importer, layer, inner)
+    results = [inner.find(name) for name in stage.results]
+    slots: list[Slot] = [r for r in results if not isinstance(r, (str, tuple))]
+    if any(isinstance(s, Failed) for s in slots):
+        return [FAILED]
+    if stage.limit is None:
+        count = names.get(_COUNT)
+        if isinstance(count, Value):
+            slots[0] = count + 1
+        return slots
+    count = names[_COUNT]
+    goes = [s.differs(0.0).reshape() for s in slots if isinstance(s, Value)]
+    if isinstance(count, Value) and (stage.limit or not goes):
+        goes.append(count < stage.limit)
+    return [goes[0] if len(goes) == 1 else goes[0] & goes[1]]

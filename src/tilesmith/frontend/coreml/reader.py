@@ -8,7 +8,8 @@ from typing import Any
 
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.inputs import Given, fixed, input_types
-from tilesmith.frontend.common.inspection import Inspection
+from tilesmith.frontend.common.inspection import Function, Inspection
+from tilesmith.frontend.common.protobuf import Message
 from tilesmith.frontend.common.slots import kind_of
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.coreml import features, models
@@ -16,9 +17,11 @@ from tilesmith.frontend.coreml.importer import MilImporter
 from tilesmith.frontend.coreml.layers import LAYERS
 from tilesmith.frontend.coreml.package import Package, errors_of, read
 from tilesmith.frontend.coreml.registry import OPERATORS
-from tilesmith.frontend.coreml.tables import TABLES, labels_of
+from tilesmith.frontend.coreml.tables import TABLES
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
+from tilesmith.ops.slicing import Flip
+from tilesmith.support.described import Described
 from tilesmith.support.errors import ModelError
 
 _TOOLS = "com.github.apple.coremltools"
@@ -46,6 +49,10 @@ def load(source: Source, given: Given) -> Graph:
             else builder.input(d.name, types[d.name])
             for d in declared
         }
+        for name, type_ in features.described(model).items():
+            if type_.imageType is not None and type_.imageType.colorSpace == "BGR":
+                # pictures are red, green and blue for the caller
+                values[name] = builder.add(Flip((1,)), values[name])
         results = models.outputs(importer, model, values, given.signature)
         importer.check()
         outputs = {name: v for name, v in results.items() if isinstance(v, Value)}
@@ -61,6 +68,42 @@ def nodes(source: Source) -> list[tuple[str, str]]:
     """The names and operators of a model's operations or layers, in order."""
     with errors_of(source):
         return list(models.operations(read(source).model))
+
+
+def signatures(source: Source) -> dict[str, Function]:
+    """The functions of a program that has several.  Raises ModelError if it is damaged."""
+    with errors_of(source):
+        functions = read(source).model.description.functions
+        if len(functions) < 2:
+            return {}
+        return {
+            f.name: {
+                "inputs": {i.name: features.text_of(i) for i in f.input},
+                "outputs": {o.name: features.text_of(o) for o in f.output},
+            }
+            for f in functions
+        }
+
+
+def described(source: Source, name: str | None) -> dict[str, Described]:
+    """Descriptions of a model's inputs and outputs, and the labels of its classes, by name."""
+    with errors_of(source):
+        return _described(read(source).model)
+
+
+def _described(model: Message) -> dict[str, Described]:
+    description = model.description
+    made = {
+        f.name: Described(features.about(f))
+        for f in (*description.input, *description.output)
+        if features.about(f)
+    }
+    labels = tuple(map(str, models.labels(model)))
+    if labels and description.predictedProbabilitiesName:
+        made[description.predictedProbabilitiesName] = Described(labels=labels)
+    if models.has_names(model) and description.predictedFeatureName:
+        made[description.predictedFeatureName] = Described(value_labels=labels)
+    return made
 
 
 def inspect(source: Source) -> Inspection:
@@ -80,8 +123,8 @@ def _inspected(package: Package) -> Inspection:
         for name in ("shortDescription", "versionString", "author", "license"):
             if text := getattr(description.metadata, name):
                 metadata[name] = text
-    if kind.endswith("Classifier") and kind not in models.PIPELINES:
-        metadata["class_labels"] = list(labels_of(getattr(model, kind)))
+    if labels := models.labels(model):
+        metadata["class_labels"] = list(labels)
     origin = stored.get(f"{_TOOLS}.source", "")
     version = stored.get(f"{_TOOLS}.version", "")
     producer = f"coremltools {version}".strip() if version else ""
@@ -96,4 +139,5 @@ def _inspected(package: Package) -> Inspection:
         frozenset(k for k in operators if not any(find(k) for find in known)),
         0,
         metadata,
+        _described(model),
     )
