@@ -239,7 +239,7 @@ def test_every_truncation_of_parameters_is_refused(tmp_path):
         ("match (%x) { Cons(%h, %t) => %h }", "a pattern of tuples and names"),
         ("nn.conv2d(%x, %x)", "expected images and a kernel"),
         ("sum(%x, axis=[3])", "expected -1 to 0 for rank 1, found 3"),
-        ("1.5i32", "no such type"),
+        ("1.5i32", "a number of a type that Relay has"),
         ("(" * 100 + "%x" + ")" * 100, "more than 64 deep"),
         ('cast(%x, dtype="float33")', "expected an element type, found 'float33'"),
         ("/* open", "found '/\\*'"),

@@ -1,10 +1,12 @@
-"""Write a model of any format that is read as an ONNX model.
+"""Write a model of any format that is read as an ONNX model, or as a program in TVM's Relay.
 
 Both models are then compiled and run on the same random input.  If an output differs too much, the
-exit code is 4 and no file is written.  Names of inputs and outputs stay.  Open dimensions need a
-size (--shape).
+exit code is 4 and no file is written.  Names of inputs and outputs stay; Relay has no names of
+outputs.  Open dimensions need a size (--shape).
 
 Example: tilesmith convert pose.tflite -o pose.onnx
+
+Example: tilesmith convert resnet50.onnx -o resnet50.relay
 """
 
 from __future__ import annotations
@@ -24,8 +26,12 @@ from tilesmith.cli.outputs import check_output
 from tilesmith.driver.compiler import load_graph
 from tilesmith.driver.request import Request
 from tilesmith.frontend.onnx.export import save_onnx, to_onnx
+from tilesmith.frontend.relay.export import save_relay, to_relay
 from tilesmith.graph.nodes import Graph
 from tilesmith.support.errors import AccuracyError, UsageError
+
+_SAVE = {".onnx": save_onnx, ".relay": save_relay}
+"""Writers of files, by their ending."""
 
 _ALLOWED = 1e-3
 """Largest difference of an output of floats, relative to its largest magnitude."""
@@ -35,26 +41,27 @@ _ALLOWED = 1e-3
 def command(
     model: ModelArgument,
     request: Annotated[Request, "shapes", "values"],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The .onnx file to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The .onnx or .relay file to write.")],
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
     check_source(model, f"{str(model)!r} is compiled already; convert its source model")
-    if output.suffix != ".onnx":
-        raise UsageError(f"expected an .onnx file to write, found {str(output)!r}")
+    if output.suffix not in _SAVE:
+        raise UsageError(f"expected an .onnx or .relay file to write, found {str(output)!r}")
     check_output(output)
     with progress(f"converting {model.name}"):
         graph = load_graph(replace(request, model=model))
-        content = to_onnx(graph).SerializeToString()
+        is_onnx = output.suffix == ".onnx"
+        content = to_onnx(graph).SerializeToString() if is_onnx else to_relay(graph).encode()
         differences = _differences(graph, content, seed)
         for name, difference in differences.items():
             if not difference <= _ALLOWED:
                 raise AccuracyError(
-                    f"output {name!r} of the ONNX model differs from the model's by "
+                    f"output {name!r} of the new model differs from the model's by "
                     f"{difference:.3g} of its largest magnitude (allowed: {_ALLOWED:g}); nothing "
                     "was written"
                 )
-        save_onnx(graph, output)
+        _SAVE[output.suffix](graph, output)
     size = output.stat().st_size
     if json:
         facts = {"model": str(model), "output": str(output), "bytes": size}
@@ -65,8 +72,8 @@ def command(
 
 
 def _differences(graph: Graph, content: bytes, seed: int) -> dict[str, float]:
-    """By output, the largest difference between the graph and its ONNX model, relative to the
-    largest magnitude, for a random input.
+    """By output, the largest difference between the graph and the model that it became, relative
+    to the largest magnitude, for a random input.
     """
     own, written = driver.compile(graph), driver.compile(content)
     inputs = random_inputs(own.program.expected_inputs, seed, own.program.index_limits)
@@ -74,7 +81,10 @@ def _differences(graph: Graph, content: bytes, seed: int) -> dict[str, float]:
     expected: dict[str, Any] = own.run(inputs)
     for output, state in own.program.states:
         expected[own.program.outputs[output].name] = own.states[own.program.inputs[state].name]
-    results: dict[str, Any] = written.run({**inputs, **states})
+    given = {**inputs, **states}
+    names = [s.name for s in written.program.expected_inputs]
+    made = written.run({n: given[v.name] for n, v in zip(names, graph.inputs, strict=True)})
+    results = dict(zip(graph.output_names, made.values(), strict=True))
     return {name: _difference(expected[name], results[name]) for name in expected}
 
 

@@ -18,6 +18,8 @@ constants are in the .npz file beside it, which -o writes.  Without --to, --from
 text is printed as it is.  Without --from, a graph without kernels counts as a model, and loops as
 those of nest or of loops.
 
+--form anf prints graphs in A-normal form, with a let for each value.  It is read like the other form.
+
 Example: tilesmith opt resnet50.onnx --to schedule --kernel 0 --print
 
 Example: tilesmith opt resnet50.onnx --passes fold,fuse --print
@@ -30,9 +32,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
 import numpy as np
 import typer
@@ -49,7 +52,7 @@ from tilesmith.frontend.onnx.view import save_view
 from tilesmith.graph.control import nodes_in
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.parse import parse_graph
-from tilesmith.graph.text import constants_of, print_graph
+from tilesmith.graph.text import Form, constants_of, print_graph
 from tilesmith.graph.verify import verify as verify_graph
 from tilesmith.ir.dtypes import dtype
 from tilesmith.loop.compare import structural_equal
@@ -109,6 +112,9 @@ def command(
         ),
     ] = None,
     print_: Annotated[bool, typer.Option("--print", help="Print the IR after the last.")] = False,
+    form: Annotated[
+        str, typer.Option(help="How graphs are printed: graph, or anf with a let for each value.")
+    ] = "graph",
     print_each: Annotated[
         bool, typer.Option("--print-each", help="Print the IR after each that changed it.")
     ] = False,
@@ -127,6 +133,9 @@ def command(
 ) -> None:
     if output is not None:
         check_output(output)
+    if form not in get_args(Form):
+        raise UsageError(f"--form {form}: the forms are {', '.join(get_args(Form))}")
+    text_of = partial(print_graph, form=form)
     session = driver.Session.of_request(wanted)
     ir = _read(source, wanted, session)
     with driver.recorded(session) as session:
@@ -160,12 +169,12 @@ def command(
             ):
                 is_open = False  # all passes have run
             names = _chosen(passes, graph_passes, from_, to, is_open)
-            ran = _run(ir, names, graph_passes, print_graph, show)
+            ran = _run(ir, names, graph_passes, text_of, show)
             graph = ran[-1].result if ran else ir
             verify_graph(graph, after=names[-1] if names else "reading")
             if to == GRAPH or to in graph_passes:
                 shown, constants = graph, constants_of(graph)
-                texts = [_Text(GRAPH, print_graph(graph))]
+                texts = [_Text(GRAPH, text_of(graph))]
             else:
                 texts = _kernels(graph, to, kernel, session, show)
         else:

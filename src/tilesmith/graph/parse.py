@@ -244,7 +244,8 @@ class _Parser(TokenReader):
     def node(self, scope: dict[str, Value]) -> Node:
         # The results come into scope after the inputs are read: a node cannot read itself.
         outputs: dict[str, Value] = {}
-        while self.accept(",") if outputs else self.token.kind == "value":
+        is_let = self.accept("let")
+        while self.accept(",") if outputs else is_let or self.token.kind == "value":
             token = self.token
             label, value = self.definition(scope)
             if label in outputs:

@@ -18,6 +18,7 @@
 - `graph main<n 1..64~8>(%x: f32[n,3])` declares the symbolic dimension n, from 1 to 64 and expected
   to be 8.  Symbols that nodes define are declared there too.
 - A node without results is written without "=".
+- In A-normal form (`form="anf"`) each node with results is written as `let %y: f32[1,4] = ...`.
 - `return %y as "y" in %x` says that result y lives in the memory of input x.
 - Attributes with their default value are left out.
 - A constant of at most 8 elements is written out, in its physical order, if its numbers read back
@@ -31,7 +32,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -46,15 +47,18 @@ from tilesmith.support.errors import InternalError
 
 NameOf: TypeAlias = "Callable[[Any], str]"
 
+Form: TypeAlias = Literal["graph", "anf"]
+"""How a graph is printed: nodes as definitions, or as a `let` each (A-normal form)."""
+
 INLINE_ELEMENTS = 8
 """Upper bound on the elements of a constant that is written out."""
 
 BARE_NAME = re.compile(r"[A-Za-z_/][A-Za-z0-9_./~-]*\Z")
 
 
-def print_graph(graph: Graph) -> str:
-    """The text of `graph`, ending in a newline."""
-    return _Printer().graph(graph, "") + "\n"
+def print_graph(graph: Graph, form: Form = "graph") -> str:
+    """The text of `graph`, ending in a newline.  Both forms are read back as the same graph."""
+    return _Printer(is_anf=form == "anf").graph(graph, "") + "\n"
 
 
 def node_text(node: Node) -> str:
@@ -130,8 +134,9 @@ class _Printer:
     sub-graphs.
     """
 
-    def __init__(self, dims: NameOf | None = None) -> None:
+    def __init__(self, dims: NameOf | None = None, is_anf: bool = False) -> None:
         self.dims = Names() if dims is None else dims
+        self.is_anf = is_anf
         self.declared: set[Var] = set()
 
     def graph(self, graph: Graph, indent: str) -> str:
@@ -168,7 +173,8 @@ class _Printer:
         shown = ", ".join(self.shown_attributes(node.op, indent))
         braces = f" {{{shown}}}" if shown else ""
         loc = f"  # {json.dumps(node.loc)}" if node.loc else ""
-        defines = f"{outputs} = " if outputs else ""
+        let = "let " if self.is_anf and outputs else ""
+        defines = f"{let}{outputs} = " if outputs else ""
         return f"{defines}{node.op.name}({inputs}){braces}{loc}"
 
     def definition(self, value: Value, name: dict[Value, str]) -> str:

@@ -32,7 +32,7 @@ def same(name: str, make: Callable[..., Op], arity: int = 1, **attributes: Any) 
     relay_op(name)(convert)
 
 
-for _name, _make in {
+UNARY: dict[str, Callable[..., Op]] = {
     "abs": ew.Abs, "ceil": ew.Ceil, "floor": ew.Floor, "trunc": ew.Trunc, "exp": ew.Exp,
     "fast_exp": ew.Exp, "log": ew.Log, "sqrt": ew.Sqrt, "rsqrt": ew.Rsqrt, "erf": ew.Erf,
     "fast_erf": ew.Erf, "sin": ew.Sin, "cos": ew.Cos, "tan": ew.Tan, "asin": ew.Asin,
@@ -41,10 +41,10 @@ for _name, _make in {
     "negative": ew.Neg, "sign": ew.Sign, "logical_not": ew.LogicalNot,
     "bitwise_not": ew.BitwiseNot, "isnan": ew.IsNan, "isinf": ew.IsInf, "sigmoid": ac.Sigmoid,
     "nn.relu": ac.Relu, "copy": ew.Identity, "annotation.stop_fusion": ew.Identity,
-}.items():  # fmt: skip
-    same(_name, _make)
+}  # fmt: skip
+"""Operators of one tensor that equal ours, by Relay's name."""
 
-for _name, _make in {
+BINARY: dict[str, Callable[..., Op]] = {
     "subtract": ew.Sub, "multiply": ew.Mul, "divide": ew.Div, "power": ew.Pow,
     "maximum": ew.Max, "minimum": ew.Min, "equal": ew.Equal, "not_equal": ew.NotEqual,
     "less": ew.Less, "less_equal": ew.LessEqual, "greater": ew.Greater,
@@ -52,7 +52,12 @@ for _name, _make in {
     "logical_xor": ew.LogicalXor, "bitwise_and": ew.BitwiseAnd, "bitwise_or": ew.BitwiseOr,
     "bitwise_xor": ew.BitwiseXor, "mod": partial(ew.Mod, True), "floor_mod": ew.Mod,
     "left_shift": partial(ew.BitShift, "left"), "add": ew.Add,
-}.items():  # fmt: skip
+}  # fmt: skip
+"""Operators of two tensors that equal ours."""
+
+for _name, _make in UNARY.items():
+    same(_name, _make)
+for _name, _make in BINARY.items():
     same(_name, _make, 2)
 
 same("where", ew.Where, 3)

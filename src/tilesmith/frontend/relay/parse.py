@@ -11,7 +11,7 @@ import numpy as np
 from tilesmith.frontend.common.limits import MAX_DEPTH
 from tilesmith.ir.dtypes import DType, by_name
 from tilesmith.ir.tokens import Token, TokenReader, tokens_of
-from tilesmith.support.errors import ParseError
+from tilesmith.support.errors import ParseError, UnsupportedError
 
 from . import syntax as sx
 
@@ -46,12 +46,21 @@ _INFIX = (
 
 _TYPE_NAME = re.compile(r"(float|int|uint|bfloat|bool)([0-9]*)")
 _LETTERS = {"float": "f", "int": "i", "uint": "u", "bfloat": "bf", "bool": "bool"}
+_WORDS = {letters: word for word, letters in _LETTERS.items()}
 
 
 def element_type(name: str) -> DType | None:
     """The element type with TVM's name, such as float32."""
     parts = _TYPE_NAME.fullmatch(name)
     return None if parts is None else by_name(_LETTERS[parts[1]] + parts[2])
+
+
+def type_name(dtype: DType) -> str:
+    """TVM's name of an element type.  Raises UnsupportedError if it has none."""
+    letters = dtype.name.rstrip("0123456789")
+    if letters not in _WORDS:
+        raise UnsupportedError(f"Relay has no element type {dtype}")
+    return _WORDS[letters] + dtype.name[len(letters) :]
 
 
 def parse(text: str, constants: Sequence[np.ndarray] | None) -> sx.Module:
@@ -298,7 +307,11 @@ class _Parser(TokenReader):
         if token.text in ("True", "False"):
             return sx.Literal(np.array(token.text == "True"))
         if token.text == "-" or token.kind == "number":
-            return sx.Literal(self.number(token))
+            value, dtype = self.number(token)
+            if dtype.is_int and not dtype.min <= value <= dtype.max:
+                raise self.error(f"expected a number that {dtype} has", token)
+            with np.errstate(over="ignore"):
+                return sx.Literal(np.array(value, dtype.numpy))
         if token.kind == "name":
             return sx.Operator(token.text)
         raise self.error("expected an expression", token)
@@ -313,7 +326,8 @@ class _Parser(TokenReader):
             path.insert(0, index)
         return self.item(sx.Name(name), path, token)
 
-    def number(self, token: Token) -> np.ndarray:
+    def number(self, token: Token) -> tuple[int | float, DType]:
+        """A number as written, and the type that it has as an expression."""
         sign = -1 if token.text == "-" else 1
         if sign < 0:
             token = self.next()
@@ -324,13 +338,9 @@ class _Parser(TokenReader):
         is_whole = text.isdecimal()
         letter = letter or ("i" if is_whole else "f")
         dtype = by_name(letter + (bits or ("32" if number[2] or is_whole else "64")))
-        try:
-            if dtype is None or (letter != "f" and not is_whole):
-                raise ValueError("no such type")
-            with np.errstate(over="ignore"):
-                return np.array(sign * (float(text) if letter == "f" else int(text)), dtype.numpy)
-        except (OverflowError, ValueError) as e:
-            raise self.error(f"expected a number ({e})", token) from None
+        if dtype is None or (letter != "f" and not is_whole):
+            raise self.error("expected a number of a type that Relay has", token)
+        return sign * (float(text) if letter == "f" else int(text)), dtype
 
     def constant(self, token: Token) -> sx.Expr:
         self.expect("[")
@@ -396,7 +406,7 @@ class _Parser(TokenReader):
         if token.kind == "name" and token.text in ("True", "False", "None"):
             return {"True": True, "False": False}.get(token.text)
         if token.text == "-" or token.kind == "number":
-            return self.number(token).item()
+            return self.number(token)[0]
         if token.text == "meta":
             value = self.constant(token)
             return value.array if isinstance(value, sx.Literal) else None
