@@ -1,0 +1,75 @@
+"""Graphs as Relay programs.
+
+A frontend's graph, which has the source's operators, is written node by node.  Composite operators
+that Relay lacks are expanded.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tilesmith.frontend.relay.parse import VERSION
+from tilesmith.frontend.relay.tensors import written_constants
+from tilesmith.frontend.relay.writer import Writer
+from tilesmith.frontend.relay.written import WRITERS
+from tilesmith.graph.control import graphs_in, in_bodies
+from tilesmith.graph.nodes import Graph
+from tilesmith.graph.passes.decompose import decompose_only
+from tilesmith.ops.base import Op
+from tilesmith.ops.norm import LayerNorm
+from tilesmith.support.arguments import checked
+from tilesmith.support.errors import UnsupportedError, UsageError
+from tilesmith.support.folders import write_text
+
+FORMS = ("graph", "anf")
+"""The forms of a program: numbered nodes, or A-normal form with a `let` for each value."""
+
+
+def to_relay(graph: Graph, form: str = "graph") -> str:
+    """A Relay program that computes `graph`, whose sizes are fixed, with its constants.
+
+    Raises UnsupportedError for open sizes, or with the names of all operators that Relay lacks.
+    """
+    for v in graph.inputs:
+        if not v.type.is_static:
+            raise UnsupportedError(
+                f"input {v.name!r}: expected a fixed shape to write Relay, found {v.type}; give "
+                "shapes="
+            )
+    graph = _expanded(graph)
+    nodes = [n for g in graphs_in(graph) for n in g.nodes]
+    lacking = sorted({n.op.name for n in nodes if type(n.op) not in WRITERS})
+    if lacking:
+        raise UnsupportedError(f"no form in Relay is known for {', '.join(lacking)}")
+    w = Writer(graph, form)
+    inputs = ", ".join(f"{w.name(v)}: {w.type_of(v)}" for v in graph.inputs)
+    results = w.body(graph, WRITERS)
+    types = [w.type_of(v) for v in graph.outputs]
+    out, type_ = (results[0], types[0]) if len(results) == 1 else map(w.tuple, (results, types))
+    lines = "".join(f"  {line}\n" for line in (*w.lines, out))
+    text = f'#[version = "{VERSION}"]\ndef @main({inputs}) -> {type_} {{\n{lines}}}\n'
+    return text + f"\n#[metadata]\n{written_constants(w.section)}\n" if w.section else text
+
+
+def _expanded(graph: Graph) -> Graph:
+    return in_bodies(decompose_only(graph, _goes), _expanded)
+
+
+def _goes(op: Op) -> bool:
+    """Whether a composite operator is expanded."""
+    if isinstance(op, LayerNorm):
+        return op.with_stats or op.axis != -1
+    return type(op) not in WRITERS
+
+
+@checked(UsageError)
+def save_relay(graph: Graph, path: str | os.PathLike[str], form: str = "graph") -> None:
+    """Write `graph` to a file of Relay's text.  Raises as `to_relay`, and UsageError if the file
+    can't be written.
+    """
+    text, file = to_relay(graph, form), Path(path)
+    try:
+        write_text(file, text)
+    except OSError as e:
+        raise UsageError(f"{str(file)!r} can't be written: {e.strerror or e}") from None
