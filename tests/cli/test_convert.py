@@ -48,6 +48,20 @@ def test_an_archive(tilesmith, tmp_path):
     np.testing.assert_allclose(result, module(x).detach().numpy(), atol=1e-5)
 
 
+def test_relay(tilesmith, tmp_path):
+    module = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.Hardswish()).eval()
+    x = torch.ones(1, 2, 5, 5)
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "m.pt2")
+    done = tilesmith("convert", tmp_path / "m.pt2", "-o", tmp_path / "m.relay", "--json")
+    assert done.code == 0, done.err
+    assert max(done.json["differences"].values()) < 1e-6
+    result = ts.compile(tmp_path / "m.relay")(x.numpy())
+    np.testing.assert_allclose(result, module(x).detach().numpy(), atol=1e-5)
+    assert tilesmith("convert", tmp_path / "m.relay", "-o", tmp_path / "m.onnx").code == 0
+    assert "nn.conv2d" in tilesmith("inspect", tmp_path / "m.relay").out
+    assert tilesmith("opt", tmp_path / "m.relay", "--to", "fold").code == 0
+
+
 def test_refusals(tilesmith, model, tmp_path):
     done = tilesmith("convert", model, "-o", tmp_path / "m.tsm")
-    assert done.code == 1 and "expected an .onnx file" in done.err
+    assert done.code == 1 and "expected an .onnx or .relay file" in done.err

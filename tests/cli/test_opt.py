@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import onnx
 import pytest
 
@@ -49,6 +50,24 @@ def test_text_goes_out_and_comes_back(tilesmith, model, tmp_path):
     from_text = tilesmith("opt", a, "--passes", rest, "--print").out
     from_model = tilesmith("opt", model, "--passes", "decompose,fold," + rest, "--print").out
     assert from_text == from_model
+
+
+def test_both_forms_are_read_as_the_same_graph(tilesmith, model, tmp_path):
+    graphs = []
+    for form in ("graph", "anf"):
+        path = tmp_path / f"{form}.txt"
+        assert tilesmith("opt", model, "--to", "fuse", "--form", form, "-o", path).code == 0
+        back = tilesmith("opt", path, "--print", "--form", form)
+        assert back.out == path.read_text()
+        graphs.append(parse_graph(path.read_text(), constants_beside(path)))
+        assert ("    let %" in back.out) == (form == "anf")
+    assert equal_graphs(*graphs)
+    assert "the forms are graph, anf" in tilesmith("opt", model, "--form", "ssa").err
+
+
+def constants_beside(path):
+    beside = path.with_suffix(".npz")
+    return dict(np.load(beside)) if beside.is_file() else {}
 
 
 @pytest.mark.parametrize("stage", ["nest", "loops"])

@@ -41,7 +41,9 @@ _ALLOWED = 1e-3
 def command(
     model: ModelArgument,
     request: Annotated[Request, "shapes", "values"],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The .onnx or .relay file to write.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The .onnx or .relay file to write.")
+    ],
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SOURCES = (".onnx", ".pt2", ".tflite")
+SOURCES = (".onnx", ".pt2", ".tflite", ".relay")
 """Extensions of source models."""
 
 

@@ -18,7 +18,7 @@ constants are in the .npz file beside it, which -o writes.  Without --to, --from
 text is printed as it is.  Without --from, a graph without kernels counts as a model, and loops as
 those of nest or of loops.
 
---form anf prints graphs in A-normal form, with a let for each value.  It is read like the other form.
+--form anf prints graphs in A-normal form, with a let for each value.  Both forms are read back.
 
 Example: tilesmith opt resnet50.onnx --to schedule --kernel 0 --print
 
@@ -135,7 +135,7 @@ def command(
         check_output(output)
     if form not in get_args(Form):
         raise UsageError(f"--form {form}: the forms are {', '.join(get_args(Form))}")
-    text_of = partial(print_graph, form=form)
+    text_of = partial(print_graph, form="anf" if form == "anf" else "graph")
     session = driver.Session.of_request(wanted)
     ir = _read(source, wanted, session)
     with driver.recorded(session) as session:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from tilesmith.frontend.relay.parse import VERSION
 from tilesmith.frontend.relay.tensors import written_constants
 from tilesmith.frontend.relay.writer import Writer
 from tilesmith.frontend.relay.written import WRITERS
 from tilesmith.graph.control import graphs_in, in_bodies
-from tilesmith.graph.nodes import Graph
+from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.decompose import decompose_only
-from tilesmith.ops.base import Op
 from tilesmith.ops.norm import LayerNorm
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UnsupportedError, UsageError
@@ -53,14 +53,17 @@ def to_relay(graph: Graph, form: str = "graph") -> str:
 
 
 def _expanded(graph: Graph) -> Graph:
-    return in_bodies(decompose_only(graph, _goes), _expanded)
+    """`graph` without composite operators that Relay lacks, also in bodies."""
+    kept = {id(n.op) for n in graph.nodes if isinstance(n.op, LayerNorm) and _is_last(n)}
+    has_form = WRITERS.keys() - {LayerNorm}
+    plain = decompose_only(graph, lambda op: type(op) not in has_form and id(op) not in kept)
+    return in_bodies(plain, _expanded)
 
 
-def _goes(op: Op) -> bool:
-    """Whether a composite operator is expanded."""
-    if isinstance(op, LayerNorm):
-        return op.with_stats or op.axis != -1
-    return type(op) not in WRITERS
+def _is_last(n: Node) -> bool:
+    """Whether a layer's normalisation is over the last axis, as Relay's."""
+    op: Any = n.op
+    return op.axis in (-1, n.inputs[0].type.rank - 1) and not op.with_stats
 
 
 @checked(UsageError)

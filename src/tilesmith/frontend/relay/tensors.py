@@ -51,7 +51,7 @@ class _Bytes:
             raise ModelError(f"{self._what}: expected an NDArray before byte {self._at}")
         kind = _KINDS[code] if code < len(_KINDS) else ""
         dtype = bool_ if (code, bits) in ((1, 1), (6, 8)) else by_name(f"{kind}{bits}")
-        if dtype is None or lanes != 1 or dtype.bits < 8:
+        if dtype is None or lanes != 1 or (dtype.bits < 8 and dtype is not bool_):
             raise ModelError(
                 f"{self._what}: element type {code} of {bits} bits and {lanes} lanes is not "
                 "supported"

@@ -323,6 +323,12 @@ def _from_front(w: Writer, places: Value, extents: Any) -> str:
     return w.call("where", w.call("less", name, zero), wide, name)
 
 
+@_writes(gather.FromFront)
+def _front(w: Writer, n: Node) -> str:
+    """Relay does not check places, so that only the type changes."""
+    return w.call("cast", w.name(n.inputs[0]), dtype="int64")
+
+
 @_writes(gather.Gather, gather.GatherElements)
 def _gather(w: Writer, n: Node) -> str:
     op: Any = n.op
