@@ -83,9 +83,9 @@ def _differences(graph: Graph, content: bytes, seed: int) -> dict[str, float]:
     expected: dict[str, Any] = own.run(inputs)
     for output, state in own.program.states:
         expected[own.program.outputs[output].name] = own.states[own.program.inputs[state].name]
-    given = {**inputs, **states}
+    arrays = {**inputs, **states}
     names = [s.name for s in written.program.expected_inputs]
-    made = written.run({n: given[v.name] for n, v in zip(names, graph.inputs, strict=True)})
+    made = written.run({n: arrays[v.name] for n, v in zip(names, graph.inputs, strict=True)})
     results = dict(zip(graph.output_names, made.values(), strict=True))
     return {name: _difference(expected[name], results[name]) for name in expected}
 

@@ -52,8 +52,8 @@ def _named(name: str, **attributes: str) -> WriteNode:
     """A writer of a call with the same operands.  `attributes`: Relay's name -> ours."""
 
     def write(w: Writer, n: Node) -> str:
-        given = {k: getattr(n.op, ours) for k, ours in attributes.items()}
-        return w.call(name, *map(w.name, n.inputs), **given)
+        settings = {k: getattr(n.op, ours) for k, ours in attributes.items()}
+        return w.call(name, *map(w.name, n.inputs), **settings)
 
     return write
 
