@@ -48,7 +48,7 @@ from tilesmith.support.errors import InternalError
 NameOf: TypeAlias = "Callable[[Any], str]"
 
 Form: TypeAlias = Literal["graph", "anf"]
-"""How a graph is printed: nodes as definitions, or as a `let` each (A-normal form)."""
+"""The form of a printed graph: nodes as definitions, or as a `let` each (A-normal form)."""
 
 INLINE_ELEMENTS = 8
 """Upper bound on the elements of a constant that is written out."""
