@@ -24,6 +24,7 @@ from .common.weights import NewWeights
 from .coreml import COREML
 from .darknet import DARKNET
 from .mxnet import MXNET
+from .ncnn import NCNN
 from .onnx import ONNX
 from .paddle import PADDLE
 from .relay import RELAY
@@ -42,6 +43,7 @@ FRONTENDS: tuple[Frontend, ...] = (
     CAFFE,
     COREML,
     DARKNET,
+    NCNN,
     ONNX,
 )
 """The frontends, in the order in which they may accept a source.  ONNX is last: its files have no

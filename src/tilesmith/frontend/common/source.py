@@ -83,6 +83,8 @@ class Source:
         if second is None:
             return None
         self.opened.add(second.name)
+        if second.is_file() and not second.stat().st_size:
+            return memoryview(b"")  # a model without weights
         return map_model(second, "the model's second file")
 
     def file(self, name: str) -> memoryview | None:
