@@ -23,6 +23,7 @@ from .common.symbols import Narrowing, Symbols
 from .common.weights import NewWeights
 from .coreml import COREML
 from .darknet import DARKNET
+from .gguf import GGUF
 from .mxnet import MXNET
 from .ncnn import NCNN
 from .onnx import ONNX
@@ -36,6 +37,7 @@ FRONTENDS: tuple[Frontend, ...] = (
     TORCH,
     ARCHIVE,
     RELAY,
+    GGUF,
     MXNET,
     PADDLE,
     TFLITE,

@@ -263,7 +263,7 @@ class Executable:
         Folded and packed weights are computed again.  Code is generated only if the contents change
         the program (docs/weights.md).  No call may run at the same time.
 
-        weights: the path of a `.safetensors` file, or arrays or torch tensors by name.
+        weights: the path of a `.safetensors` or GGUF file, or arrays or torch tensors by name.
 
         Raises ModelError, which lists all names, shapes and element types that do not fit, and
         UsageError for an executable from a `.tsm` file.

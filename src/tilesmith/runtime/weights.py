@@ -1,4 +1,4 @@
-"""New weights for a compiled model: `.safetensors` files, and mappings of arrays by name."""
+"""New weights for a compiled model: `.safetensors` and GGUF files, and mappings of arrays."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.mapped import map_model
 
 from .arrays import to_numpy
+from .gguf import MAGIC, read_gguf
 from .program import Program
 
 Weights: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
-"""The path of a `.safetensors` file, or NumPy arrays or torch tensors by name."""
+"""The path of a `.safetensors` or GGUF file, or NumPy arrays or torch tensors by name."""
 
 
 class Recipe(Protocol):
@@ -51,7 +52,7 @@ def arrays_of(weights: Weights) -> dict[str, np.ndarray]:
     Raises ModelError for a file that can't be read, and for a value that is not an array.
     """
     if isinstance(weights, (str, os.PathLike)):
-        return read_safetensors(Path(weights))
+        return _file_arrays(Path(weights))
     return {name: to_numpy(value, f"weight {name!r}") for name, value in weights.items()}
 
 
@@ -70,6 +71,17 @@ def renewed(
             "again"
         )
     return recipe.renewed(arrays_of(weights), programs) or []
+
+
+def _file_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a `.safetensors` or GGUF file; elements quantised in blocks become f32."""
+    content = map_model(path, "a .safetensors or GGUF file")
+    if bytes(content[: len(MAGIC)]) != MAGIC:
+        return read_safetensors(path)
+    try:
+        return {name: tensor.read() for name, tensor in read_gguf(content).tensors.items()}
+    except ModelError as e:
+        raise type(e)(f"{path}: {e}") from None
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
