@@ -72,6 +72,8 @@ def test_infix_operators_bind_as_in_arithmetic():
         ("2f", np.float32(2)), ("-1.5e-2f", np.float32(-0.015)), ("3", np.int32(3)),
         ("7i64", np.int64(7)), ("1.5f64", np.float64(1.5)), ("2f16", np.float16(2)),
         ("True", np.bool_(True)), ("inff", np.float32(np.inf)), ("200u8", np.uint8(200)),
+        ("--10", np.int32(10)), ("2147483648", np.int64(1 << 31)),
+        ("-42i", np.int32(-42)),
     ],
 )  # fmt: skip
 def test_numbers(number, wanted):
@@ -105,6 +107,27 @@ def test_open_dimensions_stay_open():
     assert len(graph.symbols) == 1
     fixed = load((HEAD + text).encode(), shapes={"x": (5, 3)})
     assert fixed.inputs[0].type.shape == (5, 3)
+
+
+def test_what_printers_of_tvm_write():
+    text = """
+def @part(%i0: Tensor[(3), float32], Inline=1, Compiler="ccompiler", Primitive=1) {
+  %4 = fn (%p.0: Tensor[(3), float32], PartitionedFromPattern="add_nn.relu_",
+      Composite="c.add") -> Tensor[(3), float32] {
+    %3 = add(%p.0, 1f, /* en_id=1 */) /* ty=Tensor[(3), float32] */;
+    nn.relu(%3, /* en_id=2 */) /* ty=Tensor[(3), float32] */
+  };
+  %4(%i0)
+}
+def @main[A](%Mobile/Conv_0/w:0: Tensor[(3), float32], %f: float32) {
+  let %_ : fn (int32) -> int32 = fn (%x: int32) -> int32 { 0 };
+  @part(%Mobile/Conv_0/w:0);
+  multiply(@part(%Mobile/Conv_0/w:0), %f)
+}"""
+    two = np.array(2, np.float32)
+    np.testing.assert_array_equal(run(text, X, two)[0], np.maximum(X + 1, 0) * 2)
+    with pytest.raises(ModelError, match="algebraic data types and imports are not supported"):
+        run("type List[A] { Nil }\ndef @main() { 1f }")
 
 
 # Functions and control flow
@@ -243,6 +266,8 @@ def test_every_truncation_of_parameters_is_refused(tmp_path):
         ("(" * 100 + "%x" + ")" * 100, "more than 64 deep"),
         ('cast(%x, dtype="float33")', "expected an element type, found 'float33'"),
         ("/* open", "found '/\\*'"),
+        ("2147483648i32", "expected a number that i32 has"),
+        ("ref(%x)", "ref at 'line 2': the operator is not supported"),
     ],
 )
 def test_errors_of_programs(body, message):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilesmith.frontend.common.limits import MAX_DEPTH
-from tilesmith.ir.dtypes import DType, by_name
+from tilesmith.ir.dtypes import DType, by_name, i32
 from tilesmith.ir.tokens import Token, TokenReader, tokens_of
 from tilesmith.support.errors import ParseError, UnsupportedError
 
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     r"""(?P<newline>\n)
       |(?P<space>[ \t\r]+|//[^\n]*)
       |(?P<open>/\*)
-      |(?P<local>%(?:[A-Za-z_]\w*(?:(?:\.|::)\w+)*|[0-9]+(?:\.[0-9]+)*))
+      |(?P<local>%(?:[A-Za-z_]\w*(?:(?:\.|::|/(?=[A-Za-z_])|:(?=[0-9]))\w+)*|[0-9]+(?:\.[0-9]+)*))
       |(?P<global>@[A-Za-z_][\w.]*)
       |(?P<string>"(?:[^"\\\n]|\\.)*")
       |(?P<number>(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|nan)(?:[fiu][0-9]*)?(?!\w))
@@ -123,6 +123,8 @@ class _Parser(TokenReader):
                 raise self.error(f'expected version "{VERSION}"', token)
             self.expect("]")
         functions: dict[str, sx.Function] = {}
+        if self.token.text in ("type", "extern", "import"):
+            raise self.error("algebraic data types and imports are not supported")
         while self.accept("def"):
             token = self.token
             name = self.need("global", "'@' and a function's name")[1:]
@@ -219,8 +221,12 @@ class _Parser(TokenReader):
 
     # Expressions
 
-    def expression(self) -> sx.Expr:
-        """Bindings, and the result."""
+    def expression(self, is_value: bool = False) -> sx.Expr:
+        """Bindings, and the result.
+
+        is_value: whether a semicolon ends it.  Otherwise an expression before a semicolon is a
+            binding without a name.
+        """
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise self.error(f"expressions stand more than {MAX_DEPTH} deep in one another")
@@ -231,11 +237,14 @@ class _Parser(TokenReader):
             elif self.token.kind == "local" and self.tokens[self.position + 1].text == "=":
                 name = self.new_name()
             else:
-                break
+                result = self.infix(0)
+                if is_value or not self.accept(";"):
+                    break
+                bindings.append(("_", result))
+                continue
             self.expect("=")
-            bindings.append((name, self.expression()))
+            bindings.append((name, self.expression(is_value=True)))
             self.expect(";")
-        result = self.infix(0)
         self.depth -= 1
         return sx.Block(tuple(bindings), result) if bindings else result
 
@@ -328,16 +337,17 @@ class _Parser(TokenReader):
 
     def number(self, token: Token) -> tuple[int | float, DType]:
         """A number as written, and the type that it has as an expression."""
-        sign = -1 if token.text == "-" else 1
-        if sign < 0:
-            token = self.next()
+        sign = 1
+        while token.text == "-":
+            sign, token = -sign, self.next()
         number = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?|inf|nan)([fiu]?)([0-9]*)", token.text)
         if number is None:
             raise self.error("expected a number", token)
         text, letter, bits = number.groups()
         is_whole = text.isdecimal()
+        is_long = not letter and (not is_whole or int(text) > i32.max)
         letter = letter or ("i" if is_whole else "f")
-        dtype = by_name(letter + (bits or ("32" if number[2] or is_whole else "64")))
+        dtype = by_name(letter + (bits or ("64" if is_long else "32")))
         if dtype is None or (letter != "f" and not is_whole):
             raise self.error("expected a number of a type that Relay has", token)
         return sign * (float(text) if letter == "f" else int(text)), dtype

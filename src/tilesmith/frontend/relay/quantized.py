@@ -62,6 +62,8 @@ def _requantized(
     rounding = n.text("rounding", "UPWARD", ("UPWARD", "TONEAREST", "None"))
     n.text("compute_dtype", "int64", ("int64", "None"))
     source, target = (_scales(n, s) for s in scales)
+    if not all((np.isfinite(s) & (s > 0)).all() for s in (source, target)):
+        n.bad(f"expected finite scales above 0, found {source.tolist()} and {target.tolist()}")
     ratios = source / target
     wide = x.cast(i64) - _along(n, zeros[0], x, axis).cast(i64)
     if not np.array_equal(source, np.broadcast_to(target, source.shape)):
