@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tilesmith import driver
 from tilesmith.cli.fates import FATES, plan_of
-from tilesmith.frontend.onnx.registry import OPERATORS
+from tilesmith.frontend.onnx.operators import OPERATORS
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

@@ -18,7 +18,7 @@ import tilesmith as ts
 from tilesmith import driver, te
 from tilesmith.cli import execute as run
 from tilesmith.frontend.onnx.custom import load_operators, unregister_op
-from tilesmith.frontend.onnx.registry import OPERATORS
+from tilesmith.frontend.onnx.operators import OPERATORS
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import print_graph

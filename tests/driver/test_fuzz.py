@@ -136,7 +136,7 @@ def _chain() -> Case:
 
 def test_a_wrong_result_is_found_and_its_graph_shrinks_to_one_node(monkeypatch):
     """Were Tanh the hyperbolic sine, one node would show it."""
-    from tilesmith.frontend.onnx.registry import OPERATORS
+    from tilesmith.frontend.onnx.operators import OPERATORS
     from tilesmith.ops import elementwise as ew
 
     find = OPERATORS.find

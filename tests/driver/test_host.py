@@ -186,7 +186,7 @@ ODD = model("p = Exp (x) q = DeformConv (p, w, o) y = Identity (q)",
 
 
 def test_one_warning_names_what_has_no_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilesmith.frontend.onnx.registry import OPERATORS
+    from tilesmith.frontend.onnx.operators import OPERATORS
 
     known = dict(OPERATORS._entries)
     del known["", "DeformConv"]
@@ -207,7 +207,7 @@ def test_one_warning_names_what_has_no_native_code(monkeypatch: pytest.MonkeyPat
 
 
 def test_fallback_may_be_an_error() -> None:
-    from tilesmith.frontend.onnx.registry import OPERATORS
+    from tilesmith.frontend.onnx.operators import OPERATORS
 
     taken = OPERATORS._entries.pop(("", "DeformConv"))
     try:

@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 import tilesmith as ts  # noqa: E402
-from tilesmith.frontend.archive import composites, exported, kept  # noqa: E402
+from tilesmith.frontend.archive import composites, kept  # noqa: E402
+from tilesmith.frontend.archive.reader import exported  # noqa: E402
 from tilesmith.frontend.aten.program import Call, Ref  # noqa: E402
 from tilesmith.frontend.common.source import Source  # noqa: E402
 from tilesmith.ir.dtypes import bf16  # noqa: E402

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper
 
 from tilesmith.frontend.common.errors import ValuesNeededError
 from tilesmith.frontend.load import FRONTENDS, load
-from tilesmith.frontend.onnx.registry import OLDEST_OPSET, OPERATORS
+from tilesmith.frontend.onnx.operators import OPERATORS
+from tilesmith.frontend.onnx.registry import OLDEST_OPSET
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError, UsageError
 

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-import tilesmith.frontend.tflite  # noqa: F401  (registers the operators)
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.frontend.onnx.coverage import coverage
-from tilesmith.frontend.tflite.registry import FORMS, OPERATORS
+from tilesmith.frontend.tflite.operators import FORMS, OPERATORS
 from tilesmith.ops.base import OPS, kind_of
 
 

@@ -253,7 +253,7 @@ def of_frontend(
         )
     if is_archive(model):
         from tilesmith.frontend.archive import ARCHIVE
-        from tilesmith.frontend.archive import exported as exported_of
+        from tilesmith.frontend.archive.reader import exported as exported_of
         from tilesmith.frontend.common.source import Source
 
         cache = None if options is None else cache_of(options, "kernels")

@@ -105,7 +105,7 @@ def load(
     if frontend is not ONNX:
         _check_optional(named, frontend.kinds[0])
     if signature is not None:
-        _check_signature(signature, frontend.signatures(source) if frontend.signatures else {})
+        _check_signature(signature, frontend.reader.signatures(source))
     said = Given(
         shapes or {}, values or {}, symbols, fallback, frozenset(in_place), new, named, signature
     )
@@ -141,9 +141,9 @@ def facts(model: Any, signature: str | None = None) -> dict[str, Any]:
         return {}
     frontend, source = recognised(model)
     with errors_name(source.name):
-        described = frontend.described(source, signature) if frontend.described else {}
+        described = frontend.reader.described(source, signature)
         return {
-            "signatures": frontend.signatures(source) if frontend.signatures else {},
+            "signatures": frontend.reader.signatures(source),
             "described": {name: asdict(d) for name, d in described.items()},
         }
 
@@ -166,7 +166,7 @@ def source_nodes(model: Any) -> list[tuple[str, str]]:
     if isinstance(model, Graph):
         return []
     frontend, source = recognised(model)
-    return frontend.nodes(source)
+    return frontend.reader.nodes(source)
 
 
 def inspect(model: Any) -> Inspection:
@@ -176,10 +176,10 @@ def inspect(model: Any) -> Inspection:
     damaged.
     """
     frontend, source = recognised(model)
-    if frontend.inspect is None:
+    if frontend.reader.inspect is None:
         raise UsageError(f"expected a model's file, found {frontend.kinds[0]}")
     with errors_name(source.name):
-        return frontend.inspect(source)
+        return frontend.reader.inspect(source)
 
 
 def recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, Source]:
@@ -203,7 +203,7 @@ def _load(frontend: Frontend, source: Source, given: Given) -> Graph:
     """Import the model.  Repeat with one symbol less as long as two extents must be equal."""
     while True:
         try:
-            return frontend.load(source, given)
+            return frontend.reader.load(source, given)
         except UnequalDims as e:
             with errors_name(source.name):
                 given.symbols.restrict(e)

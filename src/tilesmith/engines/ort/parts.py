@@ -13,7 +13,7 @@ import onnx
 from onnx import helper
 
 from tilesmith.frontend.onnx.importer import domain_of, opsets_of
-from tilesmith.frontend.onnx.registry import OPERATORS
+from tilesmith.frontend.onnx.operators import OPERATORS
 from tilesmith.support.errors import ModelError
 
 DOMAIN = "tilesmith.parts"

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import torch
 
 from tilesmith.frontend.common.expressions import Definition, Parameter, define
-from tilesmith.frontend.onnx.registry import OPERATORS
+from tilesmith.frontend.onnx.operators import OPERATORS
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options

@@ -23,7 +23,7 @@ from tilesmith.frontend.common.node import NodeContext
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.registry import Registry
 from tilesmith.frontend.common.slots import FAILED, Failed, Result, Slot, kind_of
-from tilesmith.frontend.common.source import Frontend, Source
+from tilesmith.frontend.common.source import Reader, Source
 from tilesmith.graph.builder import array_type
 from tilesmith.graph.nodes import Data, Graph, Value
 from tilesmith.graph.passes.dce import dce
@@ -319,25 +319,14 @@ def inspect_network(network: Network, table: Layers) -> Inspection:
     )
 
 
-def network_frontend(
-    file: str,
-    kinds: tuple[str, ...],
-    recognises: Callable[[Source], bool],
-    read: Callable[[Source], Network],
-    table: Layers,
-) -> Frontend:
-    """The frontend of a format whose files `read` makes a network; other arguments are as in
-    `Frontend`.
-    """
+def network_reader(read: Callable[[Source], Network], table: Layers) -> Reader:
+    """The reader of a format whose files `read` makes a network."""
 
     def named(source: Source) -> Network:
         with errors_name(source.name):
             return read(source)
 
-    return Frontend(
-        file,
-        kinds,
-        recognises,
+    return Reader(
         lambda source, given: load_network(named(source), table, given, source.name),
         lambda source: network_nodes(named(source)),
         lambda source: inspect_network(named(source), table),

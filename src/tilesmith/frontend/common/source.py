@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -106,28 +107,42 @@ def _is_path(part: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Frontend:
-    """A reader for one kind of source model.
+class Reader:
+    """The functions that read one kind of source model.
 
-    file: the name of the frontend's files in messages ("an ONNX file"); empty if it reads none.
-    kinds: the sources that the frontend accepts, for messages ("a path to an ONNX model").
-    recognises: whether a source is of this kind, by its content or the object's type.
     load: makes the graph.  Raises ModelError when the model is damaged or inconsistent;
         UnsupportedError, which lists every node that cannot be imported; UnequalDims when `load`
         must be called again with fewer symbols.
     nodes: the names and operators of a source's nodes, in order; none if they can't be listed.
     inspect: facts about a file, without importing it; None for a frontend that reads no files.
-    signatures: by name, the functions that a model has; None for a frontend whose models have only
-        one, without a name.
-    described: what a source says about inputs and outputs of the named function, by name; None for
-        a frontend whose models say nothing.
+    signatures: by name, the functions that a model has; none if it has only one, without a name.
+    described: what a source says about inputs and outputs of the named function, by name.
+    """
+
+    load: Callable[[Source, Given], Graph]
+    nodes: Callable[[Source], list[tuple[str, str]]] = lambda source: []
+    inspect: Callable[[Source], Inspection] | None = None
+    signatures: Callable[[Source], dict[str, Function]] = lambda source: {}
+    described: Callable[[Source, str | None], dict[str, Described]] = lambda source, name: {}
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    """One kind of source model.
+
+    file: the name of the frontend's files in messages ("an ONNX file"); empty if it reads none.
+    kinds: the sources that the frontend accepts, for messages ("a path to an ONNX model").
+    recognises: whether a source is of this kind, by its content or the object's type.
+    module: the module whose `READER` reads such sources.  It imports the functions of all
+        operators, so it is imported when the first model of the kind is read.
     """
 
     file: str
     kinds: tuple[str, ...]
     recognises: Callable[[Source], bool]
-    load: Callable[[Source, Given], Graph]
-    nodes: Callable[[Source], list[tuple[str, str]]] = lambda source: []
-    inspect: Callable[[Source], Inspection] | None = None
-    signatures: Callable[[Source], dict[str, Function]] | None = None
-    described: Callable[[Source, str | None], dict[str, Described]] | None = None
+    module: str
+
+    @property
+    def reader(self) -> Reader:
+        """The functions that read such sources."""
+        return import_module(self.module).READER

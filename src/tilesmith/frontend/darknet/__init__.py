@@ -1,19 +1,13 @@
 """The frontend for Darknet's networks: a `.cfg` with its `.weights`."""
 
-from tilesmith.frontend.common.networks import network_frontend
-from tilesmith.frontend.darknet import heads, layers
-from tilesmith.frontend.darknet.config import read, recognises
-from tilesmith.frontend.darknet.layers import LAYERS
+from tilesmith.frontend.common.source import Frontend
+from tilesmith.frontend.darknet.config import recognises
 
-FAMILIES = (layers, heads)
-"""The modules that register layers."""
-
-DARKNET = network_frontend(
+DARKNET = Frontend(
     "a Darknet network",
     ("a path to a Darknet network (.cfg)", "the paths of its .cfg and .weights as a pair"),
     recognises,
-    read,
-    LAYERS,
+    "tilesmith.frontend.darknet.operators",
 )
 
-__all__ = ["DARKNET", "FAMILIES"]
+__all__ = ["DARKNET"]

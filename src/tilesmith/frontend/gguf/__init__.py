@@ -1,62 +1,16 @@
 """GGUF files, which hold weights but no graph: `inspect` shows them, `load_weights` reads them."""
 
-from __future__ import annotations
-
-from collections import Counter
-from typing import NoReturn
-
-from tilesmith.frontend.common.errors import errors_name
-from tilesmith.frontend.common.inputs import Given
-from tilesmith.frontend.common.inspection import Inspection
 from tilesmith.frontend.common.source import Frontend, Source
-from tilesmith.runtime.gguf import MAGIC, read_gguf
-from tilesmith.support.errors import ModelError
-
-_MOST_SHOWN = 16
-"""Upper bound on the length of a list in the metadata that is shown."""
+from tilesmith.runtime.gguf import MAGIC
 
 
-def _recognises(source: Source) -> bool:
+def recognises(source: Source) -> bool:
+    """Whether a file begins with GGUF's signature."""
     return source.content is not None and bytes(source.content[:4]) == MAGIC
 
 
-def _load(source: Source, given: Given) -> NoReturn:
-    del given
-    with errors_name(source.name):
-        raise ModelError(
-            "expected a model, found a GGUF file, which has weights but no graph: give it to "
-            "load_weights of the compiled model"
-        )
-
-
-def inspect(source: Source) -> Inspection:
-    """Facts about a file: its metadata, and its tensors by their types."""
-    assert source.content is not None  # `_recognises` has seen it
-    file = read_gguf(source.content)
-    metadata = {
-        name: f"{len(value)} elements" if _is_long(value) else _shown(value)
-        for name, value in file.metadata.items()
-    }
-    tensors = {n: f"{t.kind}[{','.join(map(str, t.shape))}]" for n, t in file.tensors.items()}
-    return Inspection(
-        f"GGUF, version {file.version}",
-        "",
-        {},
-        {},
-        Counter(),
-        weight_bytes=sum(len(t.stored) for t in file.tensors.values()),
-        metadata=metadata | tensors,
-    )
-
-
-def _is_long(value: object) -> bool:
-    return isinstance(value, list) and len(value) > _MOST_SHOWN
-
-
-def _shown(value: object) -> object:
-    return list(map(str, value)) if isinstance(value, list) else value
-
-
-GGUF = Frontend("", ("a path to a GGUF file of weights",), _recognises, _load, inspect=inspect)
+GGUF = Frontend(
+    "", ("a path to a GGUF file of weights",), recognises, "tilesmith.frontend.gguf.reader"
+)
 
 __all__ = ["GGUF"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tilesmith.frontend.onnx.registry import OPERATORS, standard_function
+from tilesmith.frontend.onnx.operators import OPERATORS
+from tilesmith.frontend.onnx.registry import standard_function
 
 
 @dataclass(frozen=True, slots=True)

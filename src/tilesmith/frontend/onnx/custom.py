@@ -27,6 +27,7 @@ import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -127,6 +128,7 @@ def _check_names(domain: str, name: str) -> None:
         )
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"register_op: expected a name such as 'Snake', found {name!r}")
+    import_module("tilesmith.frontend.onnx.operators")  # registers them, and imports this module
     if OPERATORS.versions(domain, name):
         raise UsageError(
             f"register_op: {domain}.{name} is an operator that Tilesmith has; choose another name"

@@ -4,19 +4,13 @@ Weights are in the text's section of constants, or in a file of parameters (`.pa
 """
 
 from tilesmith.frontend.common.source import Frontend
-from tilesmith.frontend.relay import elementwise, layers, quantized, shapes
-from tilesmith.frontend.relay.reader import inspect, load, nodes, recognises
-
-FAMILIES = (elementwise, layers, shapes, quantized)
-"""The modules that register operators."""
+from tilesmith.frontend.relay.reader import recognises
 
 RELAY = Frontend(
     "a Relay program",
     ("a path to a Relay program", "its text as bytes"),
     recognises,
-    load,
-    nodes,
-    inspect,
+    "tilesmith.frontend.relay.operators",
 )
 
-__all__ = ["FAMILIES", "RELAY"]
+__all__ = ["RELAY"]

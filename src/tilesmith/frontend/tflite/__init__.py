@@ -5,81 +5,13 @@ the same integers as TFLite's reference kernels.
 """
 
 from tilesmith.frontend.common.source import Frontend
-from tilesmith.frontend.tflite import (
-    activations,
-    blocks,
-    complex_numbers,
-    contractions,
-    control,
-    convolutions,
-    detection,
-    elementwise,
-    lstm,
-    mediapipe,
-    pools,
-    quantized,
-    quantized_activations,
-    quantized_normalizations,
-    quantized_products,
-    quantized_reductions,
-    recurrent,
-    reductions,
-    resizing,
-    scattering,
-    selection,
-    shapes,
-    slices,
-    stablehlo,
-    stablehlo_functions,
-    stablehlo_indexing,
-    variables,
-    weights,
-)
-from tilesmith.frontend.tflite.inspection import described, inspect, signatures
 from tilesmith.frontend.tflite.model import recognises
-from tilesmith.frontend.tflite.reader import load, nodes
-
-FAMILIES = (
-    activations,
-    blocks,
-    complex_numbers,
-    contractions,
-    control,
-    convolutions,
-    detection,
-    elementwise,
-    lstm,
-    mediapipe,
-    pools,
-    quantized,
-    quantized_activations,
-    quantized_normalizations,
-    quantized_products,
-    quantized_reductions,
-    recurrent,
-    reductions,
-    resizing,
-    scattering,
-    selection,
-    shapes,
-    slices,
-    stablehlo,
-    stablehlo_functions,
-    stablehlo_indexing,
-    variables,
-    weights,
-)
-"""The modules that register operators, in the order of the documentation."""
 
 TFLITE = Frontend(
     "a TFLite file",
     ("a path to a TFLite model", "its bytes"),
     recognises,
-    load,
-    nodes,
-    inspect,
-    signatures,
-    described,
+    "tilesmith.frontend.tflite.operators",
 )
 
-__all__ = ["FAMILIES", "TFLITE"]
+__all__ = ["TFLITE"]

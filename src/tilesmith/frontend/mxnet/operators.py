@@ -1,0 +1,12 @@
+"""The modules that register operators, and the reader that uses them."""
+
+from tilesmith.frontend.common.source import Reader
+from tilesmith.frontend.mxnet import elementwise, layers, reductions, shapes
+from tilesmith.frontend.mxnet.reader import inspect, load, nodes
+
+FAMILIES = (elementwise, layers, reductions, shapes)
+"""The modules that register operators, in the order of the documentation."""
+
+READER = Reader(load, nodes, inspect)
+
+__all__ = ["FAMILIES", "READER"]
