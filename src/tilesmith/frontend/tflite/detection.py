@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.lists import listed
+from tilesmith.frontend.common.recurrence import over_time
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.common.suppression import suppressed
 from tilesmith.frontend.tflite.convolutions import check_floats
@@ -17,8 +21,8 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, i32, i64
 from tilesmith.ir.types import Dim
-from tilesmith.ops import gather, scatter, slicing, sort
-from tilesmith.ops.functions import exp
+from tilesmith.ops import gather, reduce, scatter, slicing, sort
+from tilesmith.ops.functions import exp, maximum, minimum, where
 
 _MOST = 1 << 20
 """Upper bound on counts in the options of a model that is not damaged."""
@@ -43,8 +47,9 @@ def non_max_suppression(n: TfliteNode) -> Result:
     if boxes.type.rank != 2 or scores.type.rank != 1:
         n.bad(f"expected boxes [N, 4] and scores [N], found {boxes.type} and {scores.type}")
     has_scores = n.operator.kind.endswith("V5")
-    if has_scores and n.scalar(n.input(5), "the deviation of scores"):
-        n.unsupported("scores that overlapping boxes lower (soft_nms_sigma other than 0)")
+    sigma = float(n.scalar(n.input(5), "the deviation of scores")) if has_scores else 0.0
+    if sigma > 0:
+        return _softly_suppressed(n, boxes, scores, sigma)
     (most,) = n.extents(n.input(2), "the number of boxes")
     overlap, least = (listed(n.input(i), f32) for i in (3, 4))
     count = boxes.type.shape[0]
@@ -56,6 +61,46 @@ def non_max_suppression(n: TfliteNode) -> Result:
     if not has_scores:
         return indices, valid
     return indices, _padded(n, n.add(gather.Gather(0), scores, kept), most), valid
+
+
+def _softly_suppressed(n: TfliteNode, boxes: Value, scores: Value, sigma: float) -> Result:
+    """The best boxes one by one.  Each lowers the scores of boxes that overlap it, and removes
+    those that overlap it more than the limit.
+    """
+    most = n.one_extent(n.input(2), "the number of boxes")
+    overlap, least = (n.reshape(n.input(i), ()) for i in (3, 4))
+    rows = n.add(slicing.Split(1, (1, 1, 1, 1)), boxes)
+    (y0, x0, y1, x1) = (n.reshape(r, (boxes.type.shape[0],)) for r in rows)
+    low, high = (minimum(y0, y1), minimum(x0, x1)), (maximum(y0, y1), maximum(x0, x1))
+    edges = *low, *high, (high[0] - low[0]) * (high[1] - low[1])
+    removed = float(np.finfo(np.float32).min)
+
+    def step(
+        body: Body, _: Value, __: Value, before: Sequence[Value]
+    ) -> tuple[Sequence[Value], Value]:
+        inner, (now,) = replace(n, builder=body), before
+        top, left, bottom, right, area = map(body.capture, edges)
+        best = inner.add(reduce.ArgMax(0, False), now)
+
+        def of_best(v: Value) -> Value:
+            return inner.add(gather.Gather(0), v, best)
+
+        height = maximum(minimum(bottom, of_best(bottom)) - maximum(top, of_best(top)), 0.0)
+        width = maximum(minimum(right, of_best(right)) - maximum(left, of_best(left)), 0.0)
+        common, own = height * width, of_best(area)
+        is_area = (area > 0) & (own > 0)
+        share = where(is_area, common / where(is_area, area + own - common, 1.0), 0.0)
+        lowered = now * exp(share * share * (-0.5 / sigma))
+        is_best = inner.positions(now.type.shape[0]).equals(best)
+        after = where(is_best | (share >= body.capture(overlap)), removed, lowered)
+        is_taken = of_best(now) > body.capture(least)
+        shown = inner.add(slicing.Concat(0), *(inner.reshape(v, (1,)) for v in (
+            best.cast(f32), of_best(now), is_taken.cast(f32))))  # fmt: skip
+        return (where(is_taken, after, now),), where(is_taken, shown, 0.0)
+
+    _, shown = over_time(n, "suppression", n.positions(most), (scores,), step)
+    indices, chosen, taken = (_column(n, shown, i) for i in range(3))
+    return indices.cast(i32), chosen, taken.sum((0,)).cast(i32)
 
 
 def _option(n: TfliteNode, options: dict[str, Any], name: str, default: Any = None) -> Any:

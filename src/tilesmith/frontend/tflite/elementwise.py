@@ -54,8 +54,8 @@ _ARITHMETIC: dict[str, Callable[[], Op]] = {
 }
 """Operators with a fused activation function."""
 
-same_operators(_UNARY)
-same_operators(_BINARY, 2)
+same_operators(_UNARY, stored=("NEG",))
+same_operators(_BINARY, 2, stored=("BITWISE_XOR", "FLOOR_MOD"))
 
 
 def _arithmetic(n: TfliteNode, make: Callable[[], Op]) -> Result:
@@ -97,7 +97,7 @@ def add_n(n: OptionNode) -> Result:
     return total
 
 
-@tflite_op("FLOOR_DIV")
+@stored_op("FLOOR_DIV")
 def floor_div(n: OptionNode) -> Result:
     x, y = n.input(0), n.input(1)
     if x.dtype.is_int:
@@ -110,7 +110,7 @@ def atan2(n: OptionNode) -> Result:
     return angle(n, n.input(0), n.input(1))
 
 
-@tflite_op("RIGHT_SHIFT")
+@stored_op("RIGHT_SHIFT")
 def right_shift(n: OptionNode) -> Result:
     x, by = n.input(0), n.input(1)
     if by.dtype.kind == "int":

@@ -140,13 +140,13 @@ def transpose_conv(n: TfliteNode) -> Result:
 def fully_connected(n: TfliteNode) -> Result:
     if hybrid.is_hybrid(n):
         return hybrid.fully_connected(n)
-    x, w = _operands(n, 0, 1, (i16,))
+    _, w = _operands(n, 0, 1, (i16,))
 
     def product(x: Value, w: Value, centre: Callable[[Value], Value]) -> Value:
         return n.add(mm.MatMul(transpose_b=True), centre(rows_of(n, x, w)), w)
 
     sums = _sums(n, product, 0, 1, n.optional(2), 0)
-    if x.dtype is u8 or w.dtype is i16:
+    if w.dtype is i16:
         is_single = n.quantization(n.input_tensor(1)).is_single
         factors = _single_factor(n, 0, 1) if is_single else _factors(n, 0, 1)
         return stored(n, scaled(n, sums, factors), fused(n))

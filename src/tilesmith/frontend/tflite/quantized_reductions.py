@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
+from tilesmith.frontend.common.body import Body
+from tilesmith.frontend.common.recurrence import over_time
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.common.windows import channels_last, channels_second, convolve
 from tilesmith.frontend.tflite.fixed_point import (
@@ -11,6 +16,7 @@ from tilesmith.frontend.tflite.fixed_point import (
     fused,
     limits,
     quantize_multiplier,
+    rounded,
     scaled,
     single,
     stored,
@@ -26,6 +32,7 @@ from tilesmith.ops.elementwise import Bitcast, BitShift, Sign, Trunc
 from tilesmith.ops.fixed_point import DoublingHighMul, RoundingShift
 from tilesmith.ops.functions import clip, maximum, minimum, where
 from tilesmith.ops.gather import Gather
+from tilesmith.ops.slicing import Slice
 
 
 def _kept(n: TfliteNode) -> None:
@@ -75,7 +82,14 @@ def _axes(n: TfliteNode) -> tuple[int, ...]:
 def total(n: TfliteNode) -> Result:
     x, axes = centred(n, 0), _axes(n)
     sums = x.sum(axes, bool(n.option("keep_dims"))) if axes else x
-    return stored(n, scaled(n, sums, single(n, n.input_tensor(0))[0] / _scale(n)))
+    scale = single(n, n.input_tensor(0))[0]
+    if n.input(0).dtype is u8:
+        return stored(n, scaled(n, sums, scale / _scale(n)))
+    # TFLite scales sums of signed integers in f32; f64 rounded to f32 gives the same, even if
+    # multiply and add are fused
+    factor = float(np.float32(scale) / np.float32(_scale(n)))
+    steps = (sums.cast(f32).cast(f64) * factor).cast(f32)
+    return stored(n, clip(rounded(n, steps), -(2.0**20), 2.0**20).cast(i32))
 
 
 def _scale(n: TfliteNode) -> float:
@@ -98,6 +112,36 @@ def mean(n: TfliteNode) -> Result:
     left = n.add(BitShift("left"), n.const(1, i32), maximum(up_bits, 0).cast(i32))
     product = n.add(DoublingHighMul(), sums * left, divided.cast(i32))
     return stored(n, n.add(RoundingShift(), product, maximum(-up_bits, 0).cast(i32)))
+
+
+@quantized_op("REDUCE_PROD")
+def product(n: TfliteNode) -> Result:
+    """Products in the order of the elements; each step is scaled, so that it fits 32 bits."""
+    x, axes = centred(n, 0), _axes(n)
+    if n.input(0).dtype is u8:
+        n.unsupported(f"a product of {n.input(0).type}; expected signed integers")
+    rest = [a for a in range(x.type.rank) if a not in axes]
+    dims = [x.type.shape[a] for a in rest]
+    count = int(np.prod([n.extent(x, a) for a in axes], dtype=np.int64))
+    if count == 0:
+        n.unsupported("a product of no elements")
+    factor = single(n, n.input_tensor(0))[0] / _scale(n) ** (1 / count)
+    rows = n.reshape(x.transpose(*axes, *rest), (count, *dims))
+    first, others = (n.add(Slice((a,), (b,), (0,), (1,)), rows) for a, b in ((0, 1), (1, count)))
+
+    def step(
+        body: Body, _: Value, x: Value, before: Sequence[Value]
+    ) -> tuple[Sequence[Value], Value]:
+        inner = replace(n, builder=body)
+        after = scaled(inner, before[0].cast(i64) * x.cast(i64), factor)
+        return (after,), after
+
+    y = n.reshape(first, dims)
+    if count > 1:
+        (y,), _ = over_time(n, "product", others, (y,), step)
+    y = stored(n, scaled(n, y.cast(i64), factor))
+    kept = [1 if a in axes else d for a, d in enumerate(x.type.shape)]
+    return n.reshape(y, kept) if n.option("keep_dims") else y
 
 
 # Bilinear resizes

@@ -11,7 +11,7 @@ registered with `@quantized_op` computes the integers of TFLite's kernels.  One 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -69,13 +69,21 @@ def stored_op(*names: str) -> Callable[[_F], _F]:
     return enter
 
 
-def same_operators(table: Mapping[str, Callable[[], Op]], arity: int = 1, prefix: str = "") -> None:
-    """Register operators of floats without options that equal ones of ours, by their names without
+def same_operators(
+    table: Mapping[str, Callable[[], Op]],
+    arity: int = 1,
+    prefix: str = "",
+    stored: Collection[str] = (),
+) -> None:
+    """Register operators of numbers without options that equal ones of ours, by their names without
     `prefix`.
+
+    stored: names of operators that compute with stored integers as with other numbers.
     """
 
     def convert(make: Callable[[], Op], n: TfliteNode) -> Result:
         return n.add(make(), *(n.input(i) for i in range(arity)))
 
     for name, make in table.items():
-        OPERATORS.register(prefix + name)(partial(convert, make))
+        for forms in (OPERATORS, FORMS) if name in stored else (OPERATORS,):
+            forms.register(prefix + name)(partial(convert, make))

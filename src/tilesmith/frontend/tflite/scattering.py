@@ -13,9 +13,9 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.registry import stored_op, tflite_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import i64, u8
+from tilesmith.ir.dtypes import i32, i64, u8
 from tilesmith.ir.types import Dim
-from tilesmith.ops import gather, rules, scatter, slicing
+from tilesmith.ops import gather, reduce, rules, scatter, slicing
 from tilesmith.ops.functions import maximum, sqrt, where
 
 
@@ -111,3 +111,15 @@ def unsorted(n: OptionNode, reduction: str) -> Result:
 
 for _name, _reduction in {"SUM": "add", "PROD": "mul", "MAX": "max", "MIN": "min"}.items():
     tflite_op(f"UNSORTED_SEGMENT_{_name}")(partial(unsorted, reduction=_reduction))
+
+
+@tflite_op("HASHTABLE_LOOKUP")
+def hashtable_lookup(n: OptionNode) -> Result:
+    """The rows of the table for keys, zeros for keys that it lacks, and whether it has them."""
+    wanted, keys, rows = listed(n.input(0)), listed(n.input(1)), n.input(2)
+    is_same = n.reshape(wanted, (*wanted.type.shape, 1)).equals(keys)
+    hits = is_same.cast(i32).max((1,))
+    picked = n.add(gather.Gather(0), rows, n.add(reduce.ArgMax(1, False), is_same.cast(i32)))
+    ones = [1] * (rows.type.rank - 1)
+    is_there = n.reshape(hits > 0, (*hits.type.shape, *ones))
+    return where(is_there, picked, n.const(0, rows.dtype)), hits.cast(u8)

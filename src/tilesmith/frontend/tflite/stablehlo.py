@@ -54,7 +54,8 @@ _COMPARISONS: dict[str, Callable[[], Op]] = {
 """Comparisons, in the order of their numbers in files."""
 
 same_operators(_UNARY, prefix="STABLEHLO_")
-same_operators(_BINARY, 2, prefix="STABLEHLO_")
+_STORED = ("ADD", "MAXIMUM", "MINIMUM", "MULTIPLY")
+same_operators(_BINARY, 2, "STABLEHLO_", _STORED)
 
 
 @tflite_op("STABLEHLO_AND")
