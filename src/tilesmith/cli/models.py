@@ -13,6 +13,7 @@ from tilesmith.cli.console import compiling, note
 from tilesmith.driver.entry import compiled, loaded
 from tilesmith.driver.module import CompiledModule
 from tilesmith.driver.request import Request
+from tilesmith.frontend.load import recognised
 from tilesmith.host_functions.values import sample
 from tilesmith.ir.dtypes import f32
 from tilesmith.runtime.executable import Executable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SOURCES = (".onnx", ".pt2", ".tflite", ".relay")
+SOURCES = (".onnx", ".pt2", ".tflite", ".pb", ".relay")
 """Extensions of source models."""
 
 
@@ -81,13 +82,11 @@ def _check_fits_compiled(wanted: Request) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Raises UsageError unless there may be a model at `path`."""
+    """Raises UsageError unless there may be a model at `path`, ModelError for a folder without."""
     if not path.exists():
         raise UsageError(f"there is no file {str(path)!r}{_stdin_advice(path)}")
     if path.is_dir():
-        raise UsageError(
-            f"{str(path)!r} is a folder; expected an .onnx, .pt2, .tflite or .tsm file"
-        )
+        recognised(path)
 
 
 def _stdin_advice(path: Path) -> str:

@@ -35,6 +35,7 @@ from tilesmith.ops.einsum import Einsum
 from tilesmith.ops.functions import clamp, floor, rint, where
 from tilesmith.ops.gather import GatherNd
 from tilesmith.ops.slicing import Concat, Slice
+from tilesmith.support.errors import UnsupportedError
 
 _FORMATS = ("NHWC", "NCHW", "NDHWC", "NCDHW")
 
@@ -313,8 +314,14 @@ _STEPS = 1024
 """TensorFlow's table of cubic weights has an entry for each of as many fractions of a pixel."""
 
 
+_MOST_WEIGHTS = 1 << 24
+"""Upper bound on the weights along an axis."""
+
+
 def _cubic(extent: int, size: int, how: str) -> np.ndarray:
     """The weight of each element, f32 [size, extent]."""
+    if size * extent > _MOST_WEIGHTS:
+        raise UnsupportedError(f"a cubic resize from {extent} to {size} pixels")
     aligned = how == "align_corners" and size > 1
     by, to = (extent - 1, size - 1) if aligned else (extent, size)
     scale = np.float32(by) / np.float32(to)

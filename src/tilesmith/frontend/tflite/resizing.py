@@ -12,7 +12,7 @@ from tilesmith.frontend.common.windows import channels_last, channels_second
 from tilesmith.frontend.tflite.registry import stored_op, tflite_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32
-from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ir.types import Dim
 from tilesmith.ops import gather
 from tilesmith.ops import resize as rs
 
@@ -57,11 +57,16 @@ def resize_nearest_neighbor(n: OptionNode) -> Result:
     return channels_last(x)
 
 
+_LONGEST_TABLE = 1 << 20
+"""Upper bound on the extents for which elements are gathered by a table."""
+
+
 def _nearest(n: OptionNode, x: Value, axis: int, size: Dim, how: str) -> Value:
     """The nearest elements along one axis."""
     extent = x.type.shape[axis]
-    if isinstance(extent, int) and isinstance(size, int) and not same_dim(extent, size):
-        table, exact = (_table(how, extent, size, kind) for kind in (np.float32, np.float64))
+    known = [d for d in (extent, size) if isinstance(d, int) and d <= _LONGEST_TABLE]
+    if len(set(known)) == 2:
+        table, exact = (_table(how, known[0], known[1], kind) for kind in (np.float32, np.float64))
         if not np.array_equal(table, exact):
             return n.add(gather.Gather(axis), x, n.const(table))
     rounding = "round_prefer_ceil" if how == "align_corners" else "floor"
