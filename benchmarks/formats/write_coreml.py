@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write Core ML models with the results that they should have: `write_coreml.py FOLDER`.
+"""Write Core ML models with the results that they should have: `write_coreml.py FOLDER [PART...]`.
 
 Runs where coremltools, PyTorch and scikit-learn are installed.  PyTorch modules are converted to ML
 programs of f32 and f16 and to neural networks; their results are PyTorch's.  Single operators are
@@ -931,13 +931,179 @@ def conv(v: np.ndarray, w: np.ndarray, strides: tuple[int, int], pad_type: str,
     ).numpy()
 
 
+# Compressed weights, open shapes, models of rows
+
+
+def compressed(folder: Path) -> None:
+    """A module whose weights are compressed in every form; PyTorch computes with what they mean."""
+    import coremltools.optimize.coreml as cto
+
+    linear, lut, table = cto.OpLinearQuantizerConfig, cto.OpPalettizerConfig, "palettize_weights"
+    forms = {
+        "int8_channel": ("linear_quantize_weights", linear(mode="linear_symmetric"), 16),
+        "uint8_tensor": (
+            "linear_quantize_weights",
+            linear(mode="linear", dtype="uint8", granularity="per_tensor"), 16),
+        "int8_channel_18": ("linear_quantize_weights", linear(mode="linear"), 18),
+        "int4_block": (
+            "linear_quantize_weights",
+            linear(mode="linear_symmetric", dtype="int4", granularity="per_block", block_size=16),
+            18),
+        "uint4_block": (
+            "linear_quantize_weights",
+            linear(mode="linear", dtype="uint4", granularity="per_block", block_size=8), 18),
+        **{f"lut{b}": (table, lut(mode="uniform", nbits=b), 16) for b in (1, 2, 4, 6, 8)},
+        **{f"lut{b}_18": (table, lut(mode="uniform", nbits=b), 18) for b in (2, 3, 4)},
+        "lut4_group": (
+            "palettize_weights",
+            lut(mode="uniform", nbits=4, granularity="per_grouped_channel", group_size=8), 18),
+        "sparse": ("prune_weights", cto.OpThresholdPrunerConfig(threshold=0.03), 16),
+        "sparse_18": ("prune_weights", cto.OpThresholdPrunerConfig(threshold=0.03), 18),
+    }  # fmt: skip
+    targets = {16: ct.target.iOS16, 18: ct.target.iOS18}
+    module = nn.Sequential(nn.Conv2d(8, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(512, 32)).eval()
+    x = f(2, 8, 6, 6)
+    traced = torch.jit.trace(module, T(x))
+    for name, (function, settings, target) in forms.items():
+        try:
+            model = ct.convert(
+                traced, inputs=[ct.TensorType(name="x", shape=x.shape)],
+                minimum_deployment_target=targets[target],
+                compute_precision=ct.precision.FLOAT32,
+            )  # fmt: skip
+            config = cto.OptimizationConfig(global_config=settings)
+            model = getattr(cto, function)(model, config)
+            plain = cto.decompress_weights(model)._mil_program.functions["main"]
+            with torch.no_grad():
+                for part, kind in ((module[0], "conv"), (module[3], "linear")):
+                    (op,) = plain.find_ops(op_type=kind)
+                    part.weight.copy_(T(op.weight.val.astype(np.float32)))
+                wanted = module(T(x)).numpy()
+            write(folder, f"weights_{name}", model, {"x": x}, {"0": wanted})
+        except Exception:
+            print(f"weights {name}: {traceback.format_exc(limit=-1)}")
+
+
+def open_shapes(folder: Path) -> None:
+    """Ranges and alternatives of shapes, each with an input of another size than the default."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1)).eval()
+    traced = torch.jit.trace(module, torch.zeros(1, 3, 16, 16))
+    forms = {
+        "range": ct.Shape((1, 3, ct.RangeDim(8, 40, 16), ct.RangeDim(8, 100, 16))),
+        "alternatives": ct.EnumeratedShapes([(1, 3, 16, 16), (1, 3, 20, 24)]),
+    }
+    x = f(1, 3, 20, 24)
+    with torch.no_grad():
+        wanted = module(T(x)).numpy()
+    for name, shape in forms.items():
+        for kind in ("mlprogram", "neuralnetwork"):
+            precision = {"compute_precision": ct.precision.FLOAT32} if kind == "mlprogram" else {}
+            model = ct.convert(
+                traced, inputs=[ct.TensorType(name="x", shape=shape)], convert_to=kind, **precision
+            )
+            ending = "mlpackage" if kind == "mlprogram" else "mlmodel"
+            write(folder, f"open_{name}_{kind}", model, {"x": x}, {"0": wanted}, None, ending)
+
+
+def images(folder: Path) -> None:
+    """Pictures with a scale and a bias; the results are PyTorch's for the prepared pixels."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.Softmax(1)).eval()
+    traced = torch.jit.trace(module, torch.zeros(1, 3, 16, 16))
+    pixels = RANDOM.integers(0, 256, (1, 3, 16, 16)).astype(np.float32)
+    bias = np.array([-0.5, 0.25, 1.0], np.float32)
+    for layout in ("RGB", "BGR"):
+        shown = pixels if layout == "RGB" else pixels[:, ::-1]
+        with torch.no_grad():
+            wanted = module(T(shown / 255 + bias.reshape(3, 1, 1))).numpy()
+        for kind in ("mlprogram", "neuralnetwork"):
+            precision = {"compute_precision": ct.precision.FLOAT32} if kind == "mlprogram" else {}
+            image = ct.ImageType(name="x", shape=(1, 3, 16, 16), scale=1 / 255, bias=bias.tolist(),
+                                 color_layout=getattr(ct.colorlayout, layout))  # fmt: skip
+            model = ct.convert(traced, inputs=[image], convert_to=kind, **precision)
+            ending = "mlpackage" if kind == "mlprogram" else "mlmodel"
+            given, results = {"x": pixels}, {"0": wanted}
+            write(folder, f"image_{layout}_{kind}", model, given, results, None, ending)
+
+
+def states(folder: Path) -> None:
+    """A module with a buffer that each run adds to."""
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(2, 3, dtype=torch.float16))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.total.add_(x.to(torch.float16))
+            return self.total * 2
+
+    x = (np.round(f(2, 3) * 8) / 8).astype(np.float16)
+    model = ct.convert(
+        torch.jit.trace(Sum().eval(), torch.zeros(2, 3)),
+        inputs=[ct.TensorType(name="x", shape=x.shape)],
+        states=[ct.StateType(ct.TensorType(shape=x.shape, dtype=np.float16), name="total")],
+        minimum_deployment_target=ct.target.iOS18,
+    )
+    write(folder, "state_sum", model, {"x": x}, {"0": x * 2}, HALF)
+
+
+def trees(folder: Path) -> None:
+    """Trees of scikit-learn, written node by node, for a row of features."""
+    from coremltools.models import MLModel, datatypes
+    from coremltools.models.tree_ensemble import TreeEnsembleClassifier, TreeEnsembleRegressor
+    from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
+
+    rows, x = f(200, 5), f(5)
+    features = [("x", datatypes.Array(5))]
+
+    def add(builder: Any, number: int, tree: Any, weights: Callable[[int], Any]) -> None:
+        for i in range(tree.node_count):
+            if tree.children_left[i] < 0:
+                builder.add_leaf_node(number, i, weights(i))
+            else:
+                builder.add_branch_node(
+                    number, i, int(tree.feature[i]), float(tree.threshold[i]),
+                    "BranchOnValueLessThanEqual", int(tree.children_left[i]),
+                    int(tree.children_right[i]),
+                )  # fmt: skip
+
+    regressor = GradientBoostingRegressor(n_estimators=8).fit(rows, rows[:, 0] * rows[:, 1])
+    builder = TreeEnsembleRegressor(features, "y")
+    builder.set_default_prediction_value(float(regressor.init_.constant_.item()))
+    for k, (estimator,) in enumerate(regressor.estimators_):
+        tree = estimator.tree_
+        add(builder, k, tree, lambda i, t=tree: float(t.value[i].item() * regressor.learning_rate))
+    wanted = regressor.predict(x[None].astype(np.float64)).astype(np.float32)
+    model = MLModel(builder.spec)
+    write(folder, "trees_regressor", model, {"x": x}, {"y": wanted}, None, "mlmodel")
+
+    labels = (rows[:, 0] > 0).astype(int) + (rows[:, 1] > 0.5)
+    forest = RandomForestClassifier(6, max_depth=5).fit(rows, labels)
+    builder = TreeEnsembleClassifier(features, [0, 1, 2], output_features="label")
+    builder.set_default_prediction_value([0.0, 0.0, 0.0])
+    for k, estimator in enumerate(forest.estimators_):
+        tree = estimator.tree_
+
+        def leaf(i: int, t: Any = tree) -> dict[int, float]:
+            counts = t.value[i, 0]
+            return {c: float(v / counts.sum() / 6) for c, v in enumerate(counts)}
+
+        add(builder, k, tree, leaf)
+    shown = {"label": forest.predict(x[None]).astype(np.int64),
+             "classProbability": forest.predict_proba(x[None])[0].astype(np.float32)}  # fmt: skip
+    shown["label"] = shown["label"].reshape(())
+    write(folder, "trees_classifier", MLModel(builder.spec), {"x": x}, shown, None, "mlmodel")
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
-    wanted = sys.argv[2:] or ["operators", "modules"]
-    if "operators" in wanted:
-        operators(folder)
-    if "modules" in wanted:
-        write_modules(folder)
+    parts = {
+        "operators": operators, "modules": write_modules, "compressed": compressed,
+        "open": open_shapes, "images": images, "states": states, "trees": trees,
+    }  # fmt: skip
+    torch.backends.mha.set_fastpath_enabled(False)
+    for name in sys.argv[2:] or parts:
+        parts[name](folder)
 
 
 if __name__ == "__main__":

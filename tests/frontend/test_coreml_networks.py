@@ -212,3 +212,20 @@ def test_layers_that_are_not_known_are_refused() -> None:
     lost = layer("copy", "y", "z")
     with pytest.raises(ModelError, match="'z' is used"):
         ts.compile(network([lost], (2,)))
+
+
+@pytest.mark.parametrize(("per_class", "kept"), [(False, [1, 2]), (True, [1, 0, 2])])
+def test_a_detector_keeps_the_best_boxes(per_class: bool, kept: list[int]) -> None:
+    boxes = np.array([[1, 1, 2, 2], [1.1, 1, 2, 2], [5, 5, 1, 1], [9, 9, 1, 1]], np.float32)
+    scores = np.array([[0.8, 0.1], [0.2, 0.9], [0.3, 0.4], [0.1, 0.1]], np.float32)
+    body = {
+        "pickTop": {"perClass": per_class}, "iouThreshold": 0.5, "confidenceThreshold": 0.25,
+        "coordinatesInputFeatureName": "boxes", "confidenceInputFeatureName": "scores",
+        "coordinatesOutputFeatureName": "coordinates", "confidenceOutputFeatureName": "confidence",
+    }  # fmt: skip
+    optional = {"doubleType": {}, "isOptional": True}
+    inputs = {"boxes": array((4, 4)), "scores": array((4, 2)), "iouThreshold": optional}
+    made = model("nonMaximumSuppression", body, inputs, "coordinates confidence")
+    results = run(made, boxes=boxes, scores=scores)
+    assert np.array_equal(results["coordinates"], boxes[kept])
+    assert np.array_equal(results["confidence"], scores[kept])

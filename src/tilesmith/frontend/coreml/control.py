@@ -87,11 +87,20 @@ def read_state(n: MilNode) -> Result:
     return n.states.read(n.builder, name, name, np.zeros(0))
 
 
-@mil_op("coreml_update_state", "write_state")
+@mil_op("coreml_update_state")
 def update_state(n: MilNode) -> Result:
-    name, value = _state(n, "state" if n.has("state") else "input"), n.input("value")
-    n.states.write(n.builder, name, name, value)
-    return value
+    return _write(n, "state", "value")
+
+
+@mil_op("write_state")
+def write_state(n: MilNode) -> Result:
+    return _write(n, "input", "data")
+
+
+def _write(n: MilNode, state: str, value: str) -> Value:
+    name, written = _state(n, state), n.input(value)
+    n.states.write(n.builder, name, name, written)
+    return written
 
 
 @mil_op("classify")

@@ -26,7 +26,13 @@ def described(model: Message) -> dict[str, Message]:
         if function.name == description.defaultFunctionName:
             description = function
             break
-    return {f.name: f.type for f in description.input}
+    return {f.name: f.type for f in required(description.input)}
+
+
+def required(inputs: Sequence[Message]) -> list[Message]:
+    """The inputs without optional numbers, such as thresholds, for which the model has defaults."""
+    numbers = ("doubleType", "int64Type")
+    return [f for f in inputs if not (f.type.isOptional and f.type.which(*numbers))]
 
 
 def declared(name: str, type_: Message, given: Given) -> Declared:

@@ -336,6 +336,28 @@ def resize_bilinear(n: MilNode, p: Message, xs: Inputs) -> Result:
                  target_size_width=width, sampling_mode=_SAMPLING[mode])  # fmt: skip
 
 
+@layer("cropResize")
+def crop_resize(n: MilNode, p: Message, xs: Inputs) -> Result:
+    x, boxes = xs
+    height, width = _pair(p.targetSize, 1)
+    mode = p.mode.samplingMethod if p.mode is not None else "STRICT_ALIGN_ENDPOINTS_MODE"
+    box_mode = p.boxIndicesMode.boxMode if p.boxIndicesMode is not None else "CORNERS_HEIGHT_FIRST"
+    return apply(
+        n, "crop_resize", x=n.reshape(x, x.type.shape[-4:]), roi=boxes, target_height=height,
+        target_width=width, normalized_coordinates=p.normalizedCoordinates,
+        spatial_scale=p.spatialScale or 1.0, box_coordinate_mode=box_mode,
+        sampling_mode=_SAMPLING[mode],
+    )  # fmt: skip
+
+
+@layer("dot")
+def dot(n: MilNode, p: Message, xs: Inputs) -> Result:
+    x, y = xs
+    if p.cosineSimilarity:
+        x, y = (v / fn.sqrt((v * v).sum((-3,), keepdims=True)) for v in (x, y))
+    return (x * y).sum((-3,), keepdims=True)
+
+
 @layer("flatten")
 def flatten(n: MilNode, p: Message, xs: Inputs) -> Result:
     x = _ordered(xs[0], p.mode)

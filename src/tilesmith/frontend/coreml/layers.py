@@ -331,3 +331,20 @@ def layer_normalization(n: MilNode, p: Message, xs: Inputs) -> Result:
     gamma, beta = weights(n, p.gamma, dims), weights(n, p.beta, dims)
     return apply(n, "layer_norm", x=xs[0], axes=range(-len(dims), 0), gamma=gamma, beta=beta,
                  epsilon=p.eps)  # fmt: skip
+
+
+@layer("rangeDynamic")
+def range_dynamic(n: MilNode, p: Message, xs: Inputs) -> Result:
+    """The end, and then the start and the step, may be inputs."""
+    stored = {"start": np.float32(p.startValue), "step": np.float32(p.stepSizeValue)}
+    inputs = dict(zip(("end", "start", "step"), xs, strict=False))
+    return apply(n, "range_1d", **{**stored, **inputs})
+
+
+@layer("NonMaximumSuppression")
+def non_maximum_suppression(n: MilNode, p: Message, xs: Inputs) -> Result:
+    if len(xs) > 2:
+        n.unsupported("thresholds that a run computes")
+    return apply(n, "non_maximum_suppression", boxes=xs[0], scores=xs[1],
+                 iou_threshold=p.iouThreshold, score_threshold=p.scoreThreshold,
+                 max_boxes=p.maxBoxes, per_class_suppression=p.perClassSuppression)  # fmt: skip

@@ -12,24 +12,28 @@ from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.protobuf import Message
 from tilesmith.frontend.common.slots import Failed, Resource, Slot
 from tilesmith.frontend.coreml import features, networks
+from tilesmith.frontend.coreml.detection import kept_boxes
 from tilesmith.frontend.coreml.importer import Frame, MilImporter
 from tilesmith.frontend.coreml.package import named_dtype
 from tilesmith.frontend.coreml.tables import TABLES, chosen, labels_of
 from tilesmith.graph.nodes import Value
+from tilesmith.ops.gather import Gather
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 PROGRAM = "mlProgram"
 NETWORKS = ("neuralNetwork", "neuralNetworkRegressor", "neuralNetworkClassifier")
 PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
-_OTHERS = (
-    "supportVectorClassifier", "dictVectorizer", "categoricalMapping", "nonMaximumSuppression",
-)  # fmt: skip
+SUPPRESSION = "nonMaximumSuppression"
+_OTHERS = ("supportVectorClassifier", "dictVectorizer", "categoricalMapping")
 """Models that are not supported."""
 
 
 def kind_of(model: Message) -> str:
     """The kind of a model."""
-    return model.which(PROGRAM, *NETWORKS, *PIPELINES, *TABLES, *_OTHERS) or "unknown model"
+    return (
+        model.which(PROGRAM, *NETWORKS, *PIPELINES, *TABLES, SUPPRESSION, *_OTHERS)
+        or "unknown model"
+    )
 
 
 def declared(model: Message, given: Given) -> list[Declared]:
@@ -57,7 +61,7 @@ def outputs(
     function: the function of a program; by default the one that the model names.
     """
     kind = kind_of(model)
-    missing = [f.name for f in model.description.input if f.name not in values]
+    missing = [f.name for f in features.required(model.description.input) if f.name not in values]
     if missing and kind != PROGRAM:
         raise ModelError(f"expected input {missing[0]!r} of {kind}, found none")
     if kind == PROGRAM:
@@ -66,6 +70,8 @@ def outputs(
         return _network(importer, model, values)
     if kind in PIPELINES:
         return _pipeline(importer, model, values, depth)
+    if kind == SUPPRESSION:
+        return _suppression(importer, model, values)
     return _table(importer, model, kind, values)
 
 
@@ -157,7 +163,7 @@ def _table(
     importer: MilImporter, model: Message, kind: str, values: Mapping[str, Value]
 ) -> dict[str, Slot]:
     description = model.description
-    names = [f.name for f in description.input]
+    names = [f.name for f in features.required(description.input)]
     label = description.output[0].name if description.output else kind
 
     def make() -> Sequence[Slot]:
@@ -177,6 +183,33 @@ def _table(
         return _classified(importer, model, getattr(model, kind), result)
     name = description.predictedFeatureName or label
     return {name: result}
+
+
+def _suppression(
+    importer: MilImporter, model: Message, values: Mapping[str, Value]
+) -> dict[str, Slot]:
+    """The boxes that overlap no better one, and the scores of their classes, the best first.  The
+    thresholds are the model's.
+    """
+    p = model.nonMaximumSuppression
+    names = p.coordinatesOutputFeatureName, p.confidenceOutputFeatureName
+
+    def make() -> Sequence[Slot]:
+        node = importer.node(SUPPRESSION, names[0], names[0], 2)
+        inputs = (p.coordinatesInputFeatureName, p.confidenceInputFeatureName)
+        pair = [values[name] for name in inputs if name in values]
+        if len(pair) < 2 or any(v.type.rank < 2 for v in pair):
+            raise ModelError("expected boxes [B, 4] and their scores [B, classes]")
+        boxes, scores = (node.reshape(v, v.type.shape[-2:]) for v in pair)
+        limits = (0, p.iouThreshold, p.confidenceThreshold)
+        per_class = p.pickTop is not None and p.pickTop.perClass
+        with importer.builder.at(names[0], names[0]):
+            rows = [node.reshape(v, (1, *v.type.shape)) for v in (boxes, scores)]
+            places = kept_boxes(node, rows[0], rows[1], limits, per_class)
+            return [node.add(Gather(0), v, places) for v in (boxes, scores)]
+
+    made = importer.attempt(Site(SUPPRESSION, "", names[0]), make)
+    return dict(zip(names, made or [Failed()] * 2, strict=True))
 
 
 def stages(model: Message) -> Sequence[Message]:

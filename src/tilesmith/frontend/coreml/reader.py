@@ -129,7 +129,11 @@ def _inspected(package: Package) -> Inspection:
     version = stored.get(f"{_TOOLS}.version", "")
     producer = f"coremltools {version}".strip() if version else ""
     metadata |= {k: v for k, v in stored.items() if not k.startswith(_TOOLS)}
-    known = (lambda k: OPERATORS.find("", k), lambda k: LAYERS.find("", k), TABLES.get)
+    known = (
+        lambda k: OPERATORS.find("", k),
+        lambda k: LAYERS.find("", k) or k in ("loop", "branch"),
+        lambda k: k in TABLES or k == models.SUPPRESSION,
+    )
     return Inspection(
         f"Core ML, specification {model.specificationVersion}, {_KINDS.get(kind, kind)}",
         f"{producer} from {origin}" if producer and origin else producer,
