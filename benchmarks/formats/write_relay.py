@@ -362,20 +362,19 @@ def places() -> None:
     case("trilu", "trilu(%a, 1, upper=False)", lambda a: np.tril(a, 1), x)
 
 
+def intersection(a: np.ndarray, b: np.ndarray) -> float:
+    """The intersection of two boxes over their union."""
+    both = np.prod(np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0))
+    return float(both / (np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - both))
+
+
 def kept(boxes: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Suppression by the definition, for one image."""
     rows = []
     for c, line in enumerate(scores[0]):
         chosen: list[int] = []
         for b in np.argsort(-line, kind="stable"):
-            def overlap(o: int, b: int = b) -> float:
-                low = np.maximum(boxes[0, b, :2], boxes[0, o, :2])
-                high = np.minimum(boxes[0, b, 2:], boxes[0, o, 2:])
-                both = np.prod(np.maximum(high - low, 0))
-                areas = [np.prod(boxes[0, k, 2:] - boxes[0, k, :2]) for k in (b, o)]
-                return both / (sum(areas) - both)
-
-            if line[b] > 0.2 and len(chosen) < 5 and all(overlap(o) <= 0.4 for o in chosen):
+            if line[b] > 0.2 and len(chosen) < 5 and all(intersection(boxes[0, b], boxes[0, o]) <= 0.4 for o in chosen):
                 chosen.append(int(b))
         rows += [(0, c, b) for b in chosen]
     return np.array(rows, np.int64)
@@ -387,6 +386,29 @@ def images() -> None:
     scores = RANDOM.uniform(0, 1, (1, 2, 20)).astype(np.float32)
     text = "%0 = vision.all_class_non_max_suppression(%a, %b, 5i64, 0.4f, 0.2f);\n  (%0.0, %0.1)"
     case("suppression", text, lambda a, b: (kept(a, b), np.array([len(kept(a, b))])), boxes, scores)
+
+
+    rows = np.concatenate([scores[:, :1].transpose(0, 2, 1), boxes], 2)
+    text = """%0 = vision.get_valid_counts(%a, 0.3f, id_index=-1, score_index=0);
+  %1 = %0.1;
+  %2 = %0.0;
+  %3 = %0.2;
+  %4 = vision.non_max_suppression(%1, %2, %3, -1, 0.4f, meta=None, force_suppress=True, top_k=-1, coord_start=1, score_index=0, id_index=-1, return_indices=True);
+  (%0.0, %0.2, %4.0, %4.1)""".replace("meta=None, ", "")
+
+    def chosen(a: np.ndarray) -> Any:
+        good = np.flatnonzero(a[0, :, 0] > 0.3)
+        line: list[int] = []
+        for b in good[np.argsort(-a[0, good, 0], kind="stable")]:
+            if all(intersection(a[0, b, 1:], a[0, o, 1:]) <= 0.4 for o in line):
+                line.append(int(b))
+
+        def padded(numbers: Any) -> np.ndarray:
+            return np.array([[*numbers, *[-1] * (20 - len(numbers))]], np.int32)
+
+        return np.array([len(good)], np.int32), padded(good), padded(line), np.array([[len(line)]], np.int32)
+
+    case("non_max_suppression", text, chosen, rows)
 
 
 def rounded(x: np.ndarray) -> np.ndarray:

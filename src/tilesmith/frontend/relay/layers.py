@@ -15,9 +15,9 @@ from tilesmith.frontend.common.windows import Geometry, convolve, geometry
 from tilesmith.frontend.relay.node import RelayNode, relay_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, f32, i64
+from tilesmith.ir.dtypes import DType, f32
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import conv, einsum, rules, sample, slicing
+from tilesmith.ops import conv, einsum, rules, sample
 from tilesmith.ops import matmul as mm
 from tilesmith.ops import resize as rs
 
@@ -234,22 +234,3 @@ def grid_sample(n: RelayNode) -> Result:
     padding = n.text("padding_mode", "zeros", ("zeros", "border", "reflection"))
     grid = n.input(1).transpose(0, 2, 3, 1)
     return n.add(sample.GridSample(mode, padding, n.get("align_corners", True)), n.input(0), grid)
-
-
-@relay_op("vision.roi_align")
-def roi_align(n: RelayNode) -> Result:
-    n.text("layout", "NCHW", ("NCHW",))
-    x, regions = n.inputs
-    images, boxes = n.add(slicing.Split(1, (1, 4)), regions)
-    mode = n.text("mode", "avg", ("avg", "max"))
-    samples, scale = max(n.int("sample_ratio", -1), 0), n.get("spatial_scale", 1.0)
-    op = sample.RoiAlign(pair(n, "pooled_size"), samples, scale, mode, half_pixel=False)
-    return n.add(op, x, boxes, n.reshape(images, images.type.shape[:1]).cast(i64))
-
-
-def pair(n: RelayNode, name: str) -> tuple[int, int]:
-    """An attribute that is two integers, or one for both."""
-    numbers = n.ints(name)
-    if len(numbers) not in (1, 2):
-        n.bad(f"attribute {name!r}: expected two integers, found {list(numbers)}")
-    return numbers[0], numbers[-1]

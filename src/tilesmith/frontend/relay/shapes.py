@@ -15,7 +15,6 @@ from tilesmith.frontend.common.shaping import (
     without_ones,
 )
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.common.suppression import suppressed
 from tilesmith.frontend.relay.elementwise import along
 from tilesmith.frontend.relay.layers import channels_second, layout_order, turned
 from tilesmith.frontend.relay.node import RelayNode, relay_op
@@ -350,12 +349,13 @@ def gather_nd(n: RelayNode) -> Result:
     return n.add(gather.GatherNd(n.int("batch_dims", 0)), x, _tuples(places))
 
 
-@relay_op("one_hot")
+@relay_op("one_hot", "dyn.one_hot")
 def one_hot(n: RelayNode) -> Result:
-    places, on, off = n.inputs[:3]
+    places, on, off, *depth = n.inputs
     dtype = n.dtype("dtype", f32)
+    count: Dim = n.one_extent(depth[0], "depth") if depth else n.int("depth")
     values = joined(listed(off, dtype), listed(on, dtype))
-    return n.add(gather.OneHot(n.int("depth"), n.int("axis", -1)), places, values)
+    return n.add(gather.OneHot(count, n.int("axis", -1)), places, values)
 
 
 def _scatter(n: RelayNode, reduction: str = "") -> Result:
@@ -383,7 +383,7 @@ def scatter_nd(n: RelayNode) -> Result:
 relay_op("argwhere")(lambda n: n.places(n.input(0)).transpose(1, 0).cast(i32))
 
 
-@relay_op("topk")
+@relay_op("topk", "dyn.topk")
 def topk(n: RelayNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.int("axis", -1), x.type.rank)
@@ -430,13 +430,3 @@ def sequence_mask(n: RelayNode) -> Result:
 def trilu(n: RelayNode) -> Result:
     k = n.one_extent(n.input(1), "k") if len(n.slots) > 1 else 0
     return n.add(gather.Trilu(n.get("upper", True), k), n.input(0))
-
-
-@relay_op("vision.all_class_non_max_suppression")
-def all_class_suppression(n: RelayNode) -> Result:
-    """The kept boxes, (batch, class, box) each, and their number."""
-    boxes, scores, most, overlap, least = n.inputs
-    n.text("output_format", "onnx", ("onnx",))
-    limits = listed(most), listed(overlap, f32), listed(least, f32)
-    kept = suppressed(n, boxes, scores, limits)
-    return kept, n.of_dims((kept.type.shape[0],))
