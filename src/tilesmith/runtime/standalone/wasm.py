@@ -94,9 +94,7 @@ def _source(program: Program, name: str, place: Weights, file_bytes: int, scratc
 
 def _text(name: str, end: str, program: Program, file_bytes: int) -> str:
     """A script of the module."""
-    state_inputs, state_outputs = _states(program)
-    inputs = [s for i, s in enumerate(program.inputs) if i not in state_inputs]
-    outputs = [s for o, s in enumerate(program.outputs) if o not in state_outputs]
+    inputs, outputs = program.caller_inputs, program.caller_outputs
     return template(
         _SCRIPTS[end],
         name,
@@ -109,11 +107,6 @@ def _text(name: str, end: str, program: Program, file_bytes: int) -> str:
         ),
         OUTPUT_TYPES="\n".join(_member(s, "Result") for s in outputs),
     )
-
-
-def _states(program: Program) -> tuple[set[int], set[int]]:
-    """The numbers of the inputs and of the outputs that are states."""
-    return {i for _, i in program.states}, {o for o, _ in program.states}
 
 
 def _member(spec: TensorSpec, kind: str, is_optional: bool = False) -> str:
@@ -134,14 +127,14 @@ def _description(program: Program, file_bytes: int) -> dict[str, object]:
         shape = [d if isinstance(d, int) else str(d) for d in spec.shape]
         return {"name": spec.name, "dtype": str(spec.dtype), "shape": shape}
 
-    states, _ = _states(program)
+    optional = program.optional_arrays
 
-    def kind(number: int, spec: TensorSpec) -> dict[str, object]:
-        named = "state" if number in states else "optional"
+    def kind(spec: TensorSpec) -> dict[str, object]:
+        named = "optional" if spec.name in optional else "state"
         return {named: True} if spec.name in program.default_arrays else {}
 
     return {
-        "inputs": [{**of(s), **kind(i, s)} for i, s in enumerate(program.inputs)],
+        "inputs": [{**of(s), **kind(s)} for s in program.inputs],
         "outputs": [{**of(s), "home": homes.get(i, -1)} for i, s in enumerate(program.outputs)],
         "symbols": [
             {"name": s.name, "least": s.sizes.low, "most": s.sizes.high} for s in program.symbols
