@@ -302,3 +302,30 @@ def test_snappy() -> None:
     for bad in (b"\xff\xff\xff\x7f\0", b"\x05\x01\x09", b"\x05"):
         with pytest.raises(ModelError, match="damaged file"):
             unpacked(memoryview(bad))
+
+
+def test_a_loop_reads_a_variable_while_a_condition_of_the_run_holds(tmp_path: Path) -> None:
+    types = {"x": FLOAT, "v": RESOURCE}
+    going = function(
+        "going", types, {"out": "less:z:0"}, const("most", np.float32(50)),
+        const("axis", np.int32([0])), node("sum", "Sum", "x", "axis:output:0"),
+        node("less", "Less", "sum:output:0", "most:output:0"),
+    )  # fmt: skip
+    step = function(
+        "step", types, {"x2": "y:z:0", "v2": "v"},
+        node("by", "ReadVariableOp", "v", dtype=Type(FLOAT)), node("y", "Mul", "x", "by:value:0"),
+    )  # fmt: skip
+    stated = graph(
+        placeholder("x", 2), node("scale", "VarHandleOp", shared_name="scale"),
+        node("y", "While", "x", "scale", cond=Called("going"), body=Called("step")),
+        functions=(going, step),
+    )  # fmt: skip
+    signature = {"inputs": {"x": info("x:0", 2)}, "outputs": {"y": info("y:0", 2)}}
+    by = np.array([2, 3], np.float32)
+    folder = write_saved(tmp_path, stated, {"serving_default": signature}, {"scale": by})
+    exe = ts.compile(str(folder))
+    for x in (np.array([1, 1], np.float32), np.array([60, 0], np.float32)):
+        wanted = x
+        while wanted.sum() < 50:
+            wanted = wanted * by
+        np.testing.assert_allclose(exe.run({"x": x})["y"], wanted)

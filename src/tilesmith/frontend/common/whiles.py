@@ -11,7 +11,7 @@ from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.branches import one, only_tensors, results_of, several, values_of
 from tilesmith.frontend.common.calling import CallingNode
 from tilesmith.frontend.common.iterations import ENDLESS, settled
-from tilesmith.frontend.common.slots import Result, Slot
+from tilesmith.frontend.common.slots import Resource, Result, Slot
 from tilesmith.graph.control import Loop
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_, i64
@@ -36,20 +36,29 @@ def repeated(n: CallingNode, condition: Any, step: Any, state: Sequence[Slot]) -
 
 def _loop(
     n: CallingNode, condition: Any, step: Any, first: Value, before: Sequence[Slot]
-) -> tuple[Value, ...] | None:
+) -> tuple[Slot, ...] | None:
     """A loop at run time; None if a graph can't hold its carried values.  If the condition before
     the first iteration, `first`, is known, it is true.
     """
-    state = only_tensors(before)
+    handles = {i: s for i, s in enumerate(before) if isinstance(s, Resource)}
+    state = only_tensors([s for s in before if not isinstance(s, Resource)])
     if state is None:
         return None
 
+    def completed(values: Sequence[Value]) -> list[Slot]:
+        """Carried values, with the handles, which stay the same."""
+        rest = iter(values)
+        return [handles[i] if i in handles else next(rest) for i in range(len(before))]
+
     def iterate(body: Body, number: Value, inner: Sequence[Value]) -> Sequence[Value] | None:
-        results = only_tensors(n.nest(body, step, inner, n.loc))
-        again = None if results is None else n.nest(body, condition, results, n.loc)
-        if results is None or again is None:
+        results = n.nest(body, step, completed(inner), n.loc)
+        if results is None or any(results[i] != s for i, s in handles.items()):
             return None
-        return [_condition(n, again), *results]
+        again = n.nest(body, condition, results, n.loc)
+        values = only_tensors([s for i, s in enumerate(results) if i not in handles])
+        if values is None or again is None:
+            return None
+        return [_condition(n, again), *values]
 
     made = settled(n, state, iterate)
     if made is None:
@@ -60,7 +69,8 @@ def _loop(
     op = shapes.completed(Loop(graph, len(state), conditional=True))
     assert op is not None  # the loop collects no results
     n.builder.measured.update(op.symbols)
-    return several(n.add(op, n.const(ENDLESS, i64), first, *state, *body.captured))
+    after = several(n.add(op, n.const(ENDLESS, i64), first, *state, *body.captured))
+    return tuple(completed(after))
 
 
 def _unrolled(
