@@ -296,3 +296,47 @@ def test_indices_out_of_range_are_clipped(tmp_path):
 def test_options_that_are_not_supported(tmp_path):
     with pytest.raises(UnsupportedError, match="layout NHWC"):
         computed(tmp_path, "Pooling", floats(1, 4, 4, 1), kernel=(2, 2), layout="NHWC")
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_a_recurrent_layer(tmp_path):
+    x, h, c = floats(3, 2, 4), floats(1, 2, 5), floats(1, 2, 5)
+    w, r, b, d = floats(20, 4), floats(20, 5), floats(20), floats(20)
+    flat = np.concatenate([v.reshape(-1) for v in (w, r, b, d)])
+    found = computed(tmp_path, "RNN", x, flat, h, c, heads=(0, 1, 2), mode="lstm", state_size=5,
+                     num_layers=1, state_outputs=True)  # fmt: skip
+    state, cell, shown = h[0], c[0], []
+    for step in x:
+        i, f, g, o = np.split(step @ w.T + b + state @ r.T + d, 4, 1)
+        cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+        state = sigmoid(o) * np.tanh(cell)
+        shown.append(state)
+    for y, wanted in zip(found, (np.stack(shown), state[None], cell[None]), strict=True):
+        np.testing.assert_allclose(y, wanted, 1e-4, 1e-5)
+
+
+def test_prior_boxes(tmp_path):
+    y = computed(
+        tmp_path, "_contrib_MultiBoxPrior", floats(1, 3, 1, 2), sizes=(0.4,), ratios=(1, 4)
+    )
+    assert y.shape == (1, 4, 4)
+    np.testing.assert_allclose(y[0, 0], [0.15, 0.3, 0.35, 0.7], 1e-5)  # of a width of two cells
+    np.testing.assert_allclose(y[0, 3], [0.55, 0.4, 0.95, 0.6], 1e-5)
+
+
+def test_samples_of_a_regular_grid_are_the_image(tmp_path):
+    x = floats(1, 2, 3, 4)
+    theta = np.float32([[1, 0, 0, 0, 1, 0]])
+    settings = {"transform_type": "affine", "sampler_type": "bilinear", "target_shape": (3, 4)}
+    y = computed(tmp_path, "SpatialTransformer", x, theta, **settings)
+    np.testing.assert_allclose(y, x, 1e-4, 1e-5)
+
+
+def test_maxima_of_regions(tmp_path):
+    x = floats(1, 1, 4, 4)
+    y = computed(tmp_path, "ROIPooling", x, np.float32([[0, 0, 0, 3, 3]]), pooled_size=(2, 2),
+                 spatial_scale=1.0)  # fmt: skip
+    np.testing.assert_array_equal(y[0, 0], x[0, 0].reshape(2, 2, 2, 2).max((1, 3)))

@@ -272,3 +272,26 @@ def test_layouts_that_are_not_supported(tmp_path):
     with pytest.raises(UnsupportedError, match="layout NHWC"):
         computed(tmp_path, "pool2d", {"X": floats(1, 4, 4, 2)}, ksize=[2, 2], data_format="NHWC",
                  pooling_type="max")  # fmt: skip
+
+
+def test_a_recurrent_layer(tmp_path):
+    weights = {"w": floats(5, 4), "r": floats(5, 5), "b": floats(5), "d": floats(5)}
+    x, h = floats(3, 2, 4), floats(1, 2, 5)
+    slots = {"Input": "x", "PreState": "h", "WeightList": "w r b d"}
+    op = operator("rnn", slots, {"Out": "y", "State": "s"}, mode="RNN_TANH", num_layers=1)
+    given = {"x": ("float32", (-1, 2, 4)), "h": ("float32", (1, 2, 5))}
+    found = ts.compile(program(tmp_path, [op], given, ["y", "s"], weights)).run({"x": x, "h": h})
+    state, shown = h[0], []
+    for step in x:
+        w, r, b, d = weights.values()
+        state = np.tanh(step @ w.T + b + state @ r.T + d)
+        shown.append(state)
+    np.testing.assert_allclose(found["y"], np.stack(shown), 1e-4, 1e-5)
+    np.testing.assert_allclose(found["s"], state[None], 1e-4, 1e-5)
+
+
+def test_a_slice_that_runs_backward_to_the_start(tmp_path):
+    x = floats(5)
+    bounds = {"starts": [4], "ends": [-1], "strides": [-2]}
+    y = computed(tmp_path, "strided_slice", {"Input": x}, axes=[0], **bounds)
+    np.testing.assert_array_equal(y, x[::-2])

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tilesmith.frontend.aten.activations import relu
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.frontend.common.body import Body
+from tilesmith.frontend.common.node import NodeContext
 from tilesmith.graph.control import INDEX, Loop
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.types import TensorType
@@ -36,7 +36,7 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 @aten_op("tilesmith.recurrence.default")
 def recurrence(
-    n: AtenNode,
+    n: NodeContext,
     kind: str,
     x: Value,
     state: Sequence[Value],
@@ -109,8 +109,8 @@ def recurrence_backward(
 
 
 def _body(
-    n: AtenNode, kind: str, state: Sequence[TensorType], sliced: Sequence[Value]
-) -> tuple[Body, AtenNode, list[Value]]:
+    n: NodeContext, kind: str, state: Sequence[TensorType], sliced: Sequence[Value]
+) -> tuple[Body, NodeContext, list[Value]]:
     """A loop body over time: its builder, a node in it, and its inputs.  The inputs are the state
     and an element of each of `sliced`.
     """
@@ -121,7 +121,7 @@ def _body(
 
 
 def _loop(
-    n: AtenNode,
+    n: NodeContext,
     body: Body,
     states: tuple[Sequence[Value], Sequence[Value]],
     sliced: Sequence[Value],
@@ -143,7 +143,7 @@ def _loop(
 
 
 def _forward(
-    n: AtenNode,
+    n: NodeContext,
     kind: str,
     x: Value,
     state: Sequence[Value],
@@ -165,7 +165,7 @@ def _forward(
         return [new + change], [_joined(n, r, z, new, hn)]
     total = x + product
     if kind != "lstm":
-        return [relu(n, total) if kind == "rnn_relu" else tanh(total)], []
+        return [n.add(act.Relu(), total) if kind == "rnn_relu" else tanh(total)], []
     i, f, g, o = _split(n, total, 4)
     i, f, o = (n.add(act.Sigmoid(), v) for v in (i, f, o))
     g = tanh(g)
@@ -177,7 +177,7 @@ def _forward(
 
 
 def _backward(
-    n: AtenNode, kind: str, grads: Sequence[Value], kept: Sequence[Value]
+    n: NodeContext, kind: str, grads: Sequence[Value], kept: Sequence[Value]
 ) -> tuple[list[Value], Value | None]:
     """The gradient of a step's `x`, and for a GRU the gradient of the step's product with the state
     (otherwise both are equal).  Then the part of the gradient of an LSTM's cell or a GRU's state
@@ -223,12 +223,12 @@ def _backward(
     return [d_gates], mul(d_cell, f)
 
 
-def _split(n: AtenNode, gates: Value, count: int) -> tuple[Value, ...]:
+def _split(n: NodeContext, gates: Value, count: int) -> tuple[Value, ...]:
     width = n.extent(gates, 1) // count
     return n.add(slicing.Split(1, (width,) * count), gates)
 
 
-def _joined(n: AtenNode, *gates: Value) -> Value:
+def _joined(n: NodeContext, *gates: Value) -> Value:
     return n.add(slicing.Concat(1), *gates)
 
 
@@ -247,7 +247,7 @@ def lstm(
 ) -> tuple[Value, ...]:
     del num_layers  # the number of `params` and the state determine it
     _check_dropout(n, dropout, train)
-    return _stack(n, "lstm", input, hx, params, has_biases, bidirectional, batch_first)
+    return stack_over_time(n, "lstm", input, hx, params, has_biases, bidirectional, batch_first)
 
 
 @aten_op("aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
@@ -266,7 +266,7 @@ def simple(
     del num_layers
     _check_dropout(n, dropout, train)
     kind = n.target.split(".")[1]
-    return _stack(n, kind, input, [hx], params, has_biases, bidirectional, batch_first)
+    return stack_over_time(n, kind, input, [hx], params, has_biases, bidirectional, batch_first)
 
 
 def _check_dropout(n: AtenNode, dropout: float, train: bool) -> None:
@@ -274,8 +274,8 @@ def _check_dropout(n: AtenNode, dropout: float, train: bool) -> None:
         n.unsupported(f"dropout is {dropout}; call module.eval()")
 
 
-def _stack(
-    n: AtenNode,
+def stack_over_time(
+    n: NodeContext,
     kind: str,
     x: Value,
     state: Sequence[Value],
@@ -288,7 +288,7 @@ def _stack(
     state has the form of the initial one, [layers * directions, batch, hidden].
     """
     if batch_first:
-        x = n.permute(x, (1, 0, 2))
+        x = x.transpose(1, 0, 2)
     directions = 2 if bidirectional else 1
     count = n.extent(state[0], 0)
     per = len(params) // count
@@ -309,7 +309,7 @@ def _stack(
             finals.append(after)
         x = shown[0] if len(shown) == 1 else n.add(slicing.Concat(2), *shown)
     if batch_first:
-        x = n.permute(x, (1, 0, 2))
+        x = x.transpose(1, 0, 2)
     return (x, *(_stacked(n, states) for states in zip(*finals, strict=True)))
 
 
@@ -324,11 +324,11 @@ def direction_of(
     return w, r, biases, projection[0] if projection else None
 
 
-def _row(n: AtenNode, v: Value, at: int) -> Value:
+def _row(n: NodeContext, v: Value, at: int) -> Value:
     return n.reshape(n.add(slicing.Slice((at,), (at + 1,), (0,), (1,)), v), v.type.shape[1:])
 
 
-def _stacked(n: AtenNode, states: Sequence[Value]) -> Value:
+def _stacked(n: NodeContext, states: Sequence[Value]) -> Value:
     parts = [n.add(shape.Unsqueeze((0,)), v) for v in states]
     return parts[0] if len(parts) == 1 else n.add(slicing.Concat(0), *parts)
 

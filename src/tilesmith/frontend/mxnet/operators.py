@@ -1,10 +1,10 @@
 """The modules that register operators, and the reader that uses them."""
 
 from tilesmith.frontend.common.source import Reader
-from tilesmith.frontend.mxnet import elementwise, layers, reductions, shapes
+from tilesmith.frontend.mxnet import elementwise, layers, recurrent, reductions, sampling, shapes
 from tilesmith.frontend.mxnet.reader import inspect, load, nodes
 
-FAMILIES = (elementwise, layers, reductions, shapes)
+FAMILIES = (elementwise, layers, recurrent, reductions, sampling, shapes)
 """The modules that register operators, in the order of the documentation."""
 
 READER = Reader(load, nodes, inspect)

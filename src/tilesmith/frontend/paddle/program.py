@@ -87,6 +87,13 @@ pow: pow X, y=factor
 prelu: prelu X Alpha
 prior_box: prior_box Input Image -> Boxes Variances
 range: arange Start End Step
+elementwise_fmax: fmax X Y
+elementwise_fmin: fmin X Y
+linear_interp_v2: linear_interp X OutSize SizeTensor* Scale
+trilinear_interp_v2: trilinear_interp X OutSize SizeTensor* Scale
+reduce_amax: amax X, axis=dim keepdim=keep_dim
+reduce_amin: amin X, axis=dim keepdim=keep_dim
+rnn: rnn_of Input PreState* WeightList* SequenceLength -> Out State
 reduce_all: all X, axis=dim keepdim=keep_dim
 reduce_any: any X, axis=dim keepdim=keep_dim
 reduce_max: max X @dim, keepdim=keep_dim

@@ -83,6 +83,6 @@ def dtype_named(name: str | int) -> DType:
     if isinstance(name, int):
         name = _TYPES[name] if 0 <= name < len(_TYPES) else str(name)
     for key, dtype in _NAMED.items():
-        if name in (key, dtype.numpy.name, dtype.name):
+        if name in (key, dtype.numpy.name, dtype.name) or (name == "ui8" and key == "UINT8"):
             return dtype
     raise UnsupportedError(f"element type {name}")

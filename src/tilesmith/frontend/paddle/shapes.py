@@ -207,7 +207,11 @@ def slice_of(n: LayerNode) -> Result:
         steps = listed(n.input(3))
     if all(map(n.is_known, (*bounds, steps))):
         starts, ends = (n.dims(b, "a bound of a slice") for b in bounds)
-        y = n.add(slicing.Slice(starts, ends, axes, n.int_list(steps, "strides")), x)
+        by = n.int_list(steps, "strides")
+        # -1 is before the first element if the step is negative
+        pairs = zip(ends, by, strict=True)
+        ends = tuple(-(1 << 31) if s < 0 and same_dim(e, -1) else e for e, s in pairs)
+        y = n.add(slicing.Slice(starts, ends, axes, by), x)
     else:
         y = computed.sliced(n, x, bounds[0], bounds[1], axes, steps)
     gone = n.axes(n.attr_ints("decrease_axis", ()), x.type.rank)
