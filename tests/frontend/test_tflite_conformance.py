@@ -39,10 +39,7 @@ def test_operators_of_few_other_tests(operator: str) -> None:
     suite = [c for c in tflite_operators.cases([operator]) if c.operator == operator]
     run, found = conformance.outcomes(suite)
     assert run
-    wrong = {conformance.WRONG, conformance.CRASHED}
-    assert not [name for name, o in found.items() if o.result in wrong]
-    words = [a.dtype for c in run for a in c.given if found[c.name].result != conformance.PASSED]
-    assert set(map(str, words)) <= {"int16"}  # quotients of 16 bits are refused
+    assert not [name for name, o in found.items() if o.result != conformance.PASSED]
 
 
 def test_the_rows_of_the_page_reach_the_bar(page: str) -> None:

@@ -8,12 +8,10 @@ from functools import partial
 import numpy as np
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.tflite import tables
 from tilesmith.frontend.tflite.fixed_point import (
     centred,
     fused,
     is_word,
-    limits,
     power_of_two,
     rounded,
     rounding_shift,
@@ -30,7 +28,6 @@ from tilesmith.ir.dtypes import f32, i8, i16, i32, u8
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
 from tilesmith.ops.functions import clip
-from tilesmith.ops.gather import Gather
 
 
 def _along_axis(n: TfliteNode, x: Value, tensor: Tensor) -> tuple[Value, Value]:
@@ -124,18 +121,6 @@ FORMS.register("SUB")(partial(_sum, make=ew.Sub))
 def multiply(n: TfliteNode) -> Result:
     a, b, y = map(np.float32, scales(n))
     return stored(n, scaled(n, centred(n, 0) * centred(n, 1), float(a * b / y)), fused(n))
-
-
-@quantized_op("DIV")
-def divide(n: TfliteNode) -> Result:
-    """Quotients of bytes, from a table of all pairs."""
-    a, b, tensor = n.input(0), n.input(1), n.output_tensor()
-    if not a.dtype is b.dtype is tensor.dtype or a.dtype.bits != 8:
-        n.unsupported(f"a quotient of {a.type} and {b.type}; expected bytes")
-    x, y, z = (single(n, t) for t in (n.input_tensor(0), n.input_tensor(1), tensor))
-    table = np.clip(tables.quotients(a.dtype, x, y, z), *limits(n, fused(n), tensor))
-    place = a.cast(i32) * 256 + b.cast(i32) - 257 * int(a.dtype.min)
-    return n.add(Gather(0), n.const(table.astype(a.dtype.numpy).reshape(-1)), place)
 
 
 @quantized_op("SQUARED_DIFFERENCE")

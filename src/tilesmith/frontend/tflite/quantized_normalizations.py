@@ -1,4 +1,4 @@
-"""SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION of quantised tensors, in gemmlowp's fixed point.
+"""SOFTMAX, LOG_SOFTMAX, L2_NORMALIZATION and DIV of quantised tensors, in gemmlowp's fixed point.
 
 A number in units of 2^(b - 31) has b integer bits.  Exponential functions of differences of bytes
 are tables.  A run computes all that depends on the sum of a row.
@@ -15,10 +15,12 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite import tables
 from tilesmith.frontend.tflite.fixed_point import (
     centred,
+    fused,
     looked_up,
     quantize_multiplier,
     scaled,
     single,
+    stored,
 )
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import quantized_op
@@ -238,3 +240,19 @@ def l2_normalization(n: TfliteNode) -> Result:
         return _limited(f.right(f.times(v * 128, multiplier), shift) + 128, to)
     wide = f.left(v, n.expand(maximum(-shift + 7, 0), v.type.shape))
     return _limited(f.right(f.times(wide, multiplier), maximum(shift - 7, 0)), to)
+
+
+@quantized_op("DIV")
+def divide(n: TfliteNode) -> Result:
+    """Quotients by reciprocals.  A divisor of 0 gives the zero point; TFLite refuses it."""
+    f, a, b = _Fixed(n), centred(n, 0), centred(n, 1)
+    x, y, z = (single(n, t)[0] for t in (n.input_tensor(0), n.input_tensor(1), n.output_tensor()))
+    multiplier, shift = quantize_multiplier(x / (y * z))
+    size = maximum(abs(b), 1)
+    zeros = f.zeros(size)
+    inverse = f.inverse((f.left(size.cast(i64), zeros) - n.const(1 << 31, i64)).cast(i32))
+    top = where(b < 0, -a, a)
+    room = f.zeros(where(top < 0, -top - 1, top)) - 1
+    product = f.times(f.times(f.left(top, room), inverse), multiplier)
+    steps = f.right(product, clip(room - zeros + (31 - shift), 0, 31))
+    return stored(n, where(b.equals(0), 0, steps), fused(n))

@@ -152,27 +152,6 @@ def rounding_shift(x: Any, bits: Any) -> Any:
     return np.sign(x) * ((np.abs(x) + half) >> bits)
 
 
-def quotients(dtype: DType, x: Scale, y: Scale, result: Scale) -> np.ndarray:
-    """Quotients of bytes without bounds, i32 [256, 256], as TFLite computes them by reciprocals.  A
-    divisor of 0 gives the zero point.
-    """
-    a, b = (every(dtype) - zero for zero in (x[1], y[1]))
-    multiplier, shift = quantize_multiplier(x[0] / (y[0] * result[0]))
-    size = np.maximum(np.abs(b), 1)
-    bits = np.floor(np.log2(size)).astype(np.int64)  # exact below 2^50
-    half = (size << (31 - bits)) >> 1
-    inverse = 1515870810 + high_product(half, -1010580540)  # 48 / 17 and -32 / 17, times 2^29
-    for _ in range(3):
-        rest = (1 << 29) - high_product(half, inverse)
-        inverse = inverse + _up(high_product(inverse, rest), 2)
-    inverse = _up(inverse, 1)
-    top = a[:, None] * np.sign(b)
-    room = 30 - np.floor(np.log2(np.maximum(np.where(top < 0, ~top, top), 0.5))).astype(np.int64)
-    product = high_product(high_product(top << room, inverse), multiplier)
-    steps = rounding_shift(product, np.clip(bits + room - shift, 0, 31))
-    return (np.where(b == 0, 0, steps) + result[1]).astype(np.int32)
-
-
 def by_pair(x: Any, multiplier: int, shift: int) -> Any:
     """Integers times multiplier * 2^(shift - 31), rounded twice."""
     return rounding_shift(high_product(x << max(shift, 0), multiplier), max(-shift, 0))
