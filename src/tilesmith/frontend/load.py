@@ -27,6 +27,7 @@ from .gguf import GGUF
 from .mxnet import MXNET
 from .ncnn import NCNN
 from .onnx import ONNX
+from .openvino import OPENVINO
 from .paddle import PADDLE
 from .relay import RELAY
 from .tensorflow import TENSORFLOW
@@ -46,6 +47,7 @@ FRONTENDS: tuple[Frontend, ...] = (
     COREML,
     DARKNET,
     NCNN,
+    OPENVINO,
     ONNX,
 )
 """The frontends, in the order in which they may accept a source.  ONNX is last: its files have no
