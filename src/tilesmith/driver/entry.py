@@ -254,10 +254,12 @@ def of_frontend(
     if is_archive(model):
         from tilesmith.frontend.archive import ARCHIVE
         from tilesmith.frontend.archive.reader import exported as exported_of
-        from tilesmith.frontend.common.source import Source
+        from tilesmith.frontend.load import recognised
 
-        cache = None if options is None else cache_of(options, "kernels")
-        return request, exported_of(Source.of(model, ARCHIVE.file), cache)
+        frontend, source = recognised(model)
+        if frontend is ARCHIVE:
+            cache = None if options is None else cache_of(options, "kernels")
+            return request, exported_of(source, cache)
     return request, None
 
 

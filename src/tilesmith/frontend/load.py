@@ -24,6 +24,7 @@ from .common.weights import NewWeights
 from .coreml import COREML
 from .darknet import DARKNET
 from .gguf import GGUF
+from .keras import KERAS
 from .mxnet import MXNET
 from .ncnn import NCNN
 from .onnx import ONNX
@@ -36,6 +37,7 @@ from .torch import TORCH
 
 FRONTENDS: tuple[Frontend, ...] = (
     TORCH,
+    KERAS,
     ARCHIVE,
     RELAY,
     GGUF,
