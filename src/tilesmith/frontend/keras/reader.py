@@ -12,7 +12,6 @@ from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
 from tilesmith.frontend.common.inspection import Inspection
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.keras.archive import Stored, read
-from tilesmith.frontend.keras.families import FAMILIES as FAMILIES
 from tilesmith.frontend.keras.importer import KerasImporter
 from tilesmith.frontend.keras.model import MODELS, Layer, expect, inputs_of, layers_of, outputs_of
 from tilesmith.frontend.keras.node import Tensor

@@ -1,6 +1,7 @@
-"""All modules that register layers and operations; importing this module registers them."""
+"""The reader of Keras files with all layers and operations: importing it registers them."""
 
 from tilesmith.frontend import aten
+from tilesmith.frontend.common.source import Reader
 from tilesmith.frontend.keras import (
     activations,
     attention,
@@ -12,6 +13,7 @@ from tilesmith.frontend.keras import (
     recurrent,
     shapes,
 )
+from tilesmith.frontend.keras.reader import inspect, load, nodes
 
 FAMILIES = (
     core,
@@ -26,3 +28,7 @@ FAMILIES = (
     aten,
 )
 """The modules in the order of the documentation."""
+
+READER = Reader(load, nodes, inspect)
+
+__all__ = ["FAMILIES", "READER"]
