@@ -70,8 +70,7 @@ def main() -> None:
             case = arguments.folder / f"{name}{era}_{ending}"
             case.mkdir(parents=True, exist_ok=True)
             model.save(case / f"model.{ending}")
-            (own,) = model.inputs
-            arrays = {f"input:{own.name.split(':')[0]}": x, "output:0": y}
+            arrays = {f"input:{model.input_names[0]}": x, "output:0": y}
             np.savez(case / "io.npz", **arrays)
         print(name, flush=True)
 

@@ -73,7 +73,7 @@ class KerasImporter(Importer):
             if key in results:
                 waiting.pop()
                 continue
-            number = key[1] - (layer.first if layer is not None else 0)
+            number = key[1] - (0 if layer is None else layer.first)
             if layer is None or not 0 <= number < len(layer.calls):
                 raise ModelError(f"call {key[1]} of layer {key[0]!r} is used, but nothing makes it")
             args, kwargs = layer.calls[number]

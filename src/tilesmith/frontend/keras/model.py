@@ -34,7 +34,7 @@ class Layer:
     name: its name.
     config: its configuration.
     calls: the calls of the layer: arguments, and named arguments.
-    first: the number of its first call.  A functional model has a call of its own before.
+    first: the number of its first call in other calls: 1 for models in files of Keras 1 and 2.
     group: the name of its group of weights.
     is_operation: whether it is an operation on tensors.
     """
@@ -77,11 +77,9 @@ def layers_of(kind: str, config: Any) -> list[Layer]:
         else:
             calls = (([Reference(before, 0, 0)], {}),)
         class_, own = operation_of(class_, own) if is_operation else modern(class_, own)
-        stored_calls = item.get("inbound_nodes")
-        is_old = isinstance(stored_calls, list) and isinstance([*stored_calls, {}][0], list)
-        first = int(
-            class_ in MODELS and kind != "Sequential" and (class_ != "Sequential" or is_old)
-        )
+        nodes = item.get("inbound_nodes")
+        is_old = isinstance(nodes, list) and bool(nodes) and isinstance(nodes[0], list)
+        first = int(class_ in MODELS and is_old)
         made.append(Layer(class_, name, own, calls, first, group, is_operation or not is_layer))
         before = name
     return made
@@ -121,7 +119,11 @@ def outputs_of(kind: str, config: Any, layers: list[Layer]) -> list[Reference]:
     """The outputs of a model."""
     if kind == "Sequential":
         return [Reference(layers[-1].name, 0, 0)]
-    return list(references(config.get("output_layers", [])))
+    of = {layer.name: layer for layer in layers}
+    outputs = list(references(config.get("output_layers", [])))
+    # Keras 3 counts calls of functional models from 1 here, and from 0 in other calls.
+    shifted = {k for k, v in of.items() if v.kind in MODELS[:2] and not v.first}
+    return [Reference(o.layer, max(o.call - (o.layer in shifted), 0), o.index) for o in outputs]
 
 
 def _call(stored: Any) -> tuple[Any, dict[str, Any]]:
