@@ -340,3 +340,27 @@ def test_maxima_of_regions(tmp_path):
     y = computed(tmp_path, "ROIPooling", x, np.float32([[0, 0, 0, 3, 3]]), pooled_size=(2, 2),
                  spatial_scale=1.0)  # fmt: skip
     np.testing.assert_array_equal(y[0, 0], x[0, 0].reshape(2, 2, 2, 2).max((1, 3)))
+
+
+def test_boxes_that_overlap_better_ones(tmp_path):
+    boxes = [
+        [0, 0.5, 0, 0, 2, 2],
+        [0, 0.9, 0, 0, 2, 2.2],
+        [1, 0.7, 0, 0, 2, 2],
+        [0, 0.1, 5, 5, 6, 6],
+    ]
+    x = np.float32([boxes])
+    settings = {"valid_thresh": 0.2, "id_index": 0}
+    y = computed(tmp_path, "_contrib_box_nms", x, **settings)
+    np.testing.assert_array_equal(y[0], [x[0, 1], x[0, 2], [-1] * 6, [-1] * 6])
+    y = computed(tmp_path, "_contrib_box_nms", x, force_suppress=True, **settings)
+    np.testing.assert_array_equal(y[0], [x[0, 1], *[[-1] * 6] * 3])
+
+
+def test_detections(tmp_path):
+    scores = np.float32([[[0.1, 0.2, 0.9], [0.6, 0.8, 0.0], [0.3, 0.0, 0.1]]])
+    anchors = np.float32([[[0, 0, 0.5, 0.5], [0, 0, 0.5, 0.45], [0.5, 0.5, 1, 1]]])
+    codes = np.zeros((1, 12), np.float32)
+    y = computed(tmp_path, "_contrib_MultiBoxDetection", scores, codes, anchors, threshold=0.2)
+    wanted = [[0, 0.8, *anchors[0, 1]], [-1, 0.6, *anchors[0, 0]], [-1] * 6]
+    np.testing.assert_allclose(y[0], wanted, 1e-5, 1e-6)
