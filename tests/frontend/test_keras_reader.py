@@ -155,6 +155,27 @@ def test_a_functional_file_of_keras_2() -> None:
     np.testing.assert_allclose(found, 2 * (x @ w + b), 1e-5, 1e-5)
 
 
+def test_functions_of_tensorflow_in_a_file_of_keras_2() -> None:
+    function = {"class_name": "TFOpLambda", "config": {"name": "s", "function": "math.subtract"}}
+    layers = [
+        {
+            "name": "x",
+            "class_name": "InputLayer",
+            "config": {"name": "x", "batch_input_shape": [None, 5], "dtype": "float32"},
+            "inbound_nodes": [],
+        },
+        {
+            **function,
+            "name": "s",
+            "inbound_nodes": [["_CONSTANT_VALUE", -1, 2.0, {"y": ["x", 0, 0]}]],
+        },
+    ]
+    config = {"layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["s", 0, 0]]}
+    x = np.random.default_rng(0).normal(size=(3, 5)).astype("f")
+    (found,) = evaluate(load(_old(b"2.15.0", "Functional", config, {})), [x]).values()
+    np.testing.assert_allclose(found, 2 - x, 1e-6)
+
+
 def test_links_out_of_a_file_are_not_followed() -> None:
     buffer = io.BytesIO(_old(b"2.2.4", "Sequential", {"layers": []}, {}))
     with h5py.File(buffer, "a") as file:

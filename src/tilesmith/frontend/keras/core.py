@@ -22,6 +22,7 @@ from tilesmith.ops import matmul as mm
     "SpatialDropout1D",
     "SpatialDropout2D",
     "SpatialDropout3D",
+    "StochasticDepth",
     masked=True,
 )
 def unchanged(n: KerasNode) -> Value:
@@ -74,6 +75,12 @@ def reversible_embedding(n: KerasNode) -> Value | Tensor:
     y = n.add(mm.MatMul(transpose_b=bool(tied)), n.input(), n.weight(0 if tied else 1))
     cap = n.option("logit_soft_cap", None)
     return y if cap is None else fn.tanh(y / float(cap)) * float(cap)
+
+
+@layer("LayerScale")
+def layer_scale(n: KerasNode) -> Value:
+    """The layer of keras.applications' ConvNeXt."""
+    return n.input() * n.weight(0)
 
 
 @layer("SpectralNormalization")

@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.frontend.keras.older import modern, operation_of
+from tilesmith.frontend.keras.older import ARGUMENTS, modern, operation_of
 from tilesmith.frontend.keras.registry import LAYERS
 from tilesmith.support.errors import ModelError, UnsupportedError
+
+_CONSTANT = "_CONSTANT_VALUE"
+"""The name of a number in the place of a tensor, in files of Keras 2."""
 
 MODELS = ("Functional", "Model", "Sequential")
 
@@ -76,7 +79,11 @@ def layers_of(kind: str, config: Any) -> list[Layer]:
             calls = tuple(map(_call, expect(item.get("inbound_nodes", []), list, "the calls")))
         else:
             calls = (([Reference(before, 0, 0)], {}),)
-        class_, own = operation_of(class_, own) if is_operation else modern(class_, own)
+        if is_operation:
+            class_, own = operation_of(class_, own)
+            calls = tuple((a, {ARGUMENTS.get(k, k): v for k, v in o.items()}) for a, o in calls)
+        else:
+            class_, own = modern(class_, own)
         nodes = item.get("inbound_nodes")
         is_old = isinstance(nodes, list) and bool(nodes) and isinstance(nodes[0], list)
         first = int(class_ in MODELS and is_old)
@@ -131,11 +138,12 @@ def _call(stored: Any) -> tuple[Any, dict[str, Any]]:
     if isinstance(stored, dict):
         kwargs = expect(stored.get("kwargs", {}), dict, "the named arguments")
         return argument(stored.get("args", [])), argument(kwargs)
-    stored = [stored] if is_reference(stored) else expect(stored, list, "a call")
+    is_one = is_reference(stored) or (isinstance(stored, list) and stored[:1] == [_CONSTANT])
+    stored = [stored] if is_one else expect(stored, list, "a call")
     args: list[Any] = []
     named: dict[str, Any] = {}
     for r in stored:
-        if isinstance(r, list) and r and r[0] == "_CONSTANT_VALUE":
+        if isinstance(r, list) and len(r) > 2 and r[0] == _CONSTANT:
             args.append(r[2])
         elif is_reference(r):
             args.append(Reference(*r[:3]))
@@ -166,6 +174,10 @@ def argument(tree: Any, is_old: bool = False) -> Any:
         return Reference(*history[:3])
     if kind == "__slice__" and isinstance(config, dict):
         return slice(*(argument(config.get(k)) for k in ("start", "stop", "step")))
+    if kind == "__tuple__":
+        return argument(expect(tree.get("items"), list, "a tuple"), is_old)
+    if tree.keys() == {"start", "stop", "step"}:
+        return slice(tree["start"], tree["stop"], tree["step"])
     if kind == "__ellipsis__":
         return ...
     if kind in ("__numpy__", "__tensor__") and isinstance(config, dict):

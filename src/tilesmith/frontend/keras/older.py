@@ -89,7 +89,7 @@ _FUNCTIONS = {
 }
 """Operations of Keras 3 by the functions of TensorFlow that Keras 2 names."""
 
-_ARGUMENTS = {
+ARGUMENTS = {
     "x": "x1",
     "y": "x2",
     "a": "x1",
@@ -102,6 +102,7 @@ _ARGUMENTS = {
     "multiples": "repeats",
     "num_or_size_splits": "indices_or_sections",
 }
+"""Arguments of operations by the arguments of TensorFlow's functions."""
 
 
 def operation_of(kind: str, config: Any) -> tuple[str, Any]:
@@ -109,5 +110,5 @@ def operation_of(kind: str, config: Any) -> tuple[str, Any]:
     if not isinstance(config, dict):
         raise ModelError(f"{kind}: expected a configuration, found {type(config).__name__}")
     function = str(config.get("function"))
-    short = function.removeprefix("math.").removeprefix("nn.")
+    short = function.removeprefix("math.").removeprefix("nn.").removeprefix("compat.v1.")
     return _FUNCTIONS.get(function, "".join(w.title() for w in short.split("_"))), config

@@ -172,7 +172,10 @@ class Listed(Weights):
         if self.names is None:
             group = self.group.get(name)
             return Listed(group, () if group is None else _names(group, "weight_names"))
-        return Listed(self.group, tuple(w for w in self.names if name in w.split("/")[:-1]))
+        own = tuple(w for w in self.names if name in w.split("/")[:-1])
+        # Keras 2 names weights by layers alone, and not by the models around these
+        is_model = kind.startswith(("functional", "model", "sequential"))
+        return Listed(self.group, self.names if is_model and not own else own)
 
     def part(self, names: Sequence[str], index: int = 0, of: int = 1) -> Weights:
         own = self.names or ()
