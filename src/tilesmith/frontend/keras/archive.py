@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +73,17 @@ def read(source: Source) -> Stored:
     except (zipfile.BadZipFile, ArithmeticError, EOFError, LookupError, MemoryError) as e:
         raise _damaged(e) from e
     except (NotImplementedError, OSError, RuntimeError, TypeError, ValueError) as e:
+        raise _damaged(e) from e
+
+
+@contextmanager
+def damage_named() -> Iterator[None]:
+    """A context in which errors of the HDF5 library become ModelError."""
+    try:
+        yield
+    except RecursionError:
+        raise
+    except (OSError, RuntimeError) as e:
         raise _damaged(e) from e
 
 

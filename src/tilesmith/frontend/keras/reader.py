@@ -11,7 +11,7 @@ from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
 from tilesmith.frontend.common.inspection import Inspection
 from tilesmith.frontend.common.source import Source
-from tilesmith.frontend.keras.archive import Stored, read
+from tilesmith.frontend.keras.archive import Stored, damage_named, read
 from tilesmith.frontend.keras.importer import KerasImporter
 from tilesmith.frontend.keras.model import MODELS, Layer, expect, inputs_of, layers_of, outputs_of
 from tilesmith.frontend.keras.node import Tensor
@@ -27,20 +27,24 @@ _BATCH = "batch"
 
 def load(source: Source, given: Given) -> Graph:
     """The graph of a Keras model."""
-    with errors_name(source.name):
+    with errors_name(source.name), damage_named():
         return _graph(read(source), given)
 
 
 def nodes(source: Source) -> list[tuple[str, str]]:
     """The names and classes of the model's layers, with those of models inside it."""
-    with errors_name(source.name):
+    with errors_name(source.name), damage_named():
         config = read(source).config
         return [(name, layer.kind) for name, layer in _walk(*_model(config))]
 
 
 def inspect(source: Source) -> Inspection:
     """Facts about a Keras file.  Raises ModelError if it is damaged."""
-    stored = read(source)
+    with damage_named():
+        return _inspection(read(source))
+
+
+def _inspection(stored: Stored) -> Inspection:
     kind, config = _model(stored.config)
     layers = [layer for _, layer in _walk(kind, config)]
     unsupported = {layer.kind for layer in layers if not _is_supported(layer)}
