@@ -207,8 +207,8 @@ def test_bad_text(tilesmith, tmp_path):
     assert tilesmith("opt", bad).code == 1
     bad.write_text("no such thing")
     assert tilesmith("opt", bad).code == 1
-    bad.write_bytes(b"\xff\xfe\x00")
-    assert tilesmith("opt", bad).code == 1
+    bad.write_bytes(b"\xff\xfe\x00")  # no text, so it should be a model
+    assert tilesmith("opt", bad).code == 2
 
 
 def test_parse_of_print_is_equal(tilesmith, model, tmp_path):

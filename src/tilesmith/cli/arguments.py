@@ -21,7 +21,7 @@ ModelArgument: TypeAlias = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
-        help="An .onnx, .pt2, .tflite, .pb, .relay, .prototxt or .cfg model, or a .tsm program.",
+        help="A model of any format (docs/formats.md lists them), or a .tsm program.",
     ),
 ]
 JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SOURCES = (".onnx", ".pt2", ".tflite", ".pb", ".relay")
-"""Extensions of source models."""
-
 
 def open_model(
     path: Path, wanted: Request, arrays: Mapping[str, np.ndarray] | None = None

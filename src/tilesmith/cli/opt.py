@@ -43,11 +43,12 @@ import typer
 from tilesmith import driver
 from tilesmith.cli.arguments import JsonFlag, with_options
 from tilesmith.cli.console import note, print_json, print_table
-from tilesmith.cli.models import SOURCES
 from tilesmith.cli.outputs import apart_from, check_output
 from tilesmith.driver import Session
 from tilesmith.driver.kernels import if_possible
 from tilesmith.driver.request import Request
+from tilesmith.frontend.load import recognised
+from tilesmith.frontend.onnx import ONNX
 from tilesmith.frontend.onnx.view import save_view
 from tilesmith.graph.control import nodes_in
 from tilesmith.graph.nodes import Fused, Graph
@@ -96,7 +97,7 @@ class Ran(Generic[IR]):
 @depth_checked(UsageError, "the program", "see with --to which pass can't walk it")
 def command(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="An .onnx, .pt2 or .tflite model, or IR text.")
+        Path, typer.Argument(metavar="SOURCE", help="A model of any format, or IR text.")
     ],
     wanted: Request,
     passes: Annotated[
@@ -137,7 +138,8 @@ def command(
         raise UsageError(f"--form {form}: the forms are {', '.join(get_args(Form))}")
     text_of = partial(print_graph, form="anf" if form == "anf" else "graph")
     session = driver.Session.of_request(wanted)
-    ir = _read(source, wanted, session)
+    is_model = _is_model(source)
+    ir = driver.load_graph(replace(wanted, model=source), session) if is_model else _text(source)
     with driver.recorded(session) as session:
         graph_passes, loop_passes = dict(driver.graph_passes(session)), _loop_passes(session)
         known = graph_passes if isinstance(ir, Graph) else loop_passes
@@ -150,7 +152,7 @@ def command(
         for option, name, allowed in (("--from", from_, (*known,)), ("--to", to, stages)):
             if name is not None and name not in allowed:
                 raise UsageError(f"{option} {name}: the stages are {', '.join(allowed)}")
-        if source.suffix not in SOURCES:
+        if not is_model:
             _check_text(ir, source, from_, session)
         show = _show_each if print_each else None
         asks = passes is not None or from_ is not None or to is not None
@@ -161,7 +163,7 @@ def command(
             texts = _programs(ir, passes, from_, session)
         elif isinstance(ir, Graph):
             to = to or GRAPH
-            is_open = asks or source.suffix in SOURCES
+            is_open = asks or is_model
             if (
                 passes is None
                 and from_ is None
@@ -210,18 +212,21 @@ def command(
         print_table(("pass", "changed", ">ms"), rows)
 
 
-def _read(path: Path, wanted: Request, session: Session) -> Graph | Func:
-    if not path.is_file():
+def _is_model(path: Path) -> bool:
+    """Whether a file or folder is a source model, and not the text of a graph or kernel."""
+    if not path.exists():
         raise UsageError(f"there is no file {str(path)!r}")
-    if path.suffix in SOURCES:
-        return driver.load_graph(replace(wanted, model=path), session)
+    if path.suffix == ".onnx" or recognised(path)[0] is not ONNX:
+        return True
     try:
-        text = path.read_text()
+        path.read_text()
     except UnicodeDecodeError:
-        raise UsageError(
-            f"{str(path)!r} is neither an .onnx, .pt2 or .tflite model nor the text of a graph or "
-            "kernel"
-        ) from None
+        return True  # ONNX files have no signature
+    return False
+
+
+def _text(path: Path) -> Graph | Func:
+    text = path.read_text()
     if not text.lstrip().startswith("graph "):
         return parse_func(text)
     constants = path.with_suffix(".npz")
