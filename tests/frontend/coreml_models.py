@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from protobuf_writer import encode
+
 from tilesmith.frontend.coreml.schema import schema
 
 _NAMES = {"f": "FLOAT", "i": "INT", "u": "UINT"}

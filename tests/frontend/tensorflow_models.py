@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from protobuf_writer import encode, varint
+
 from tilesmith.frontend.tensorflow.schema import SCHEMA
 
 TYPES = {"f4": 1, "f8": 2, "i4": 3, "i8": 9, "b1": 10}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import protobuf_writer
 import pytest
 
-import protobuf_writer
 import tilesmith as ts
 from tilesmith.frontend.caffe.schema import SCHEMA
 from tilesmith.frontend.load import inspect, load

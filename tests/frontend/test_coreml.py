@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coreml_models import block, operation, program, tensor_type, weight_file, write_package
 
 import tilesmith as ts
-from coreml_models import block, operation, program, tensor_type, weight_file, write_package
 from tilesmith.frontend.load import inspect, load
 from tilesmith.support.errors import ModelError, UnsupportedError
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from protobuf_writer import encode
 
 import tilesmith as ts
-from protobuf_writer import encode
 from tilesmith.frontend.coreml.schema import schema
 from tilesmith.frontend.load import inspect
 from tilesmith.support.errors import ModelError, UnsupportedError

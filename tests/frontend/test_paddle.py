@@ -7,9 +7,9 @@ import struct
 
 import numpy as np
 import pytest
+from protobuf_writer import encode
 
 import tilesmith as ts
-from protobuf_writer import encode
 from tilesmith.frontend.load import inspect
 from tilesmith.frontend.paddle.parameters import read_parameters
 from tilesmith.frontend.paddle.schema import SCHEMA

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from protobuf_writer import encode, varint
+
 from tilesmith.frontend.common.protobuf import Schema, varints
 from tilesmith.frontend.common.protobuf_text import parse
 from tilesmith.support.errors import ModelError
