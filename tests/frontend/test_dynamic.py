@@ -464,3 +464,13 @@ def test_recurrent_layers_of_any_length(kind: str) -> None:
         value = rng.standard_normal((steps, batch, 6)).astype(np.float32)
         fixed = ts.compile(data, threads=1, shapes={"x": value.shape})
         np.testing.assert_allclose(exe(value), fixed(value), rtol=1e-5, atol=1e-6)
+
+
+def test_a_range_for_an_axis_that_the_model_fixes():
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    assert load(model, dynamic={"x": {0: 1}}).inputs[0].type.shape == (1, 3)
+    with pytest.raises(ModelError, match=r"dynamic\['x'\]: the model fixes axis 0 to 1"):
+        load(model, dynamic={"x": {0: (1, 8)}})

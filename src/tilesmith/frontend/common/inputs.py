@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -65,6 +65,16 @@ class Given:
     weights: NewWeights = field(default_factory=NewWeights)
     optional: tuple[str, ...] = ()
     signature: str | None = None
+
+
+def resizable(declared: Declared, given: Given) -> Declared:
+    """An input without the dimensions that the caller changes, although the model fixes them."""
+    name, shapes, symbols = declared.name, given.shapes, given.symbols
+    if declared.dims is None:
+        return declared
+    axes = enumerate(declared.dims)
+    dims = tuple("" if name in shapes or symbols.opens(name, a) else d for a, d in axes)
+    return replace(declared, dims=dims)
 
 
 def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from tilesmith.frontend.common.errors import errors_name
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
-from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
+from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types, resizable
 from tilesmith.frontend.common.inspection import Inspection
 from tilesmith.frontend.common.node import NodeContext
 from tilesmith.frontend.common.problems import Site
@@ -206,7 +206,7 @@ class NetworkImporter(Importer):
         """Make the inputs."""
         inputs = self._network.inputs
         if self._network.is_resizable:
-            inputs = tuple(map(self._opened, inputs))
+            inputs = tuple(resizable(i, self._given) for i in inputs)
         values = fixed(inputs, self._given.values)
         types = input_types(inputs, self._given, values)
         for i in inputs:
@@ -216,15 +216,6 @@ class NetworkImporter(Importer):
                 if known
                 else self.builder.input(i.name, types[i.name])
             )
-
-    def _opened(self, declared: Declared) -> Declared:
-        """An input without the dimensions that the caller changes."""
-        name, shapes, symbols = declared.name, self._given.shapes, self._given.symbols
-        if declared.dims is None:
-            return declared
-        axes = enumerate(declared.dims)
-        dims = tuple("" if name in shapes or symbols.opens(name, a) else d for a, d in axes)
-        return replace(declared, dims=dims)
 
     def stored(self, name: str) -> Value:
         """The constant of a stored tensor.  Raises ModelError if the file does not have it."""

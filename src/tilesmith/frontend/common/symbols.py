@@ -99,7 +99,7 @@ class Symbols:
 
     def check(self, name: str, dims: Sequence[int | str] | None) -> None:
         """Raises ModelError if the caller's ranges for the input `name` are neither by axis nor a
-        shape.
+        shape, or if they are for an axis that the model fixes.
 
         dims: the declared dimensions, with names for the open ones; None if the rank is open.
         """
@@ -108,6 +108,14 @@ class Symbols:
                 f"dynamic[{name!r}]: {name!r} is an input; expected ranges of its axes, as in "
                 f"{{{name!r}: {{0: (1, 64)}}}}, found {self._ranges[name]!r}"
             )
+        ranges = self._ranges.get(name)
+        for axis, range_ in ranges.items() if isinstance(ranges, Mapping) else ():
+            size = dims[axis] if dims is not None and 0 <= axis < len(dims) else ""
+            if isinstance(size, int) and range_ not in (size, (size, size), [size, size]):
+                raise ModelError(
+                    f"dynamic[{name!r}]: the model fixes axis {axis} to {size}, found the range "
+                    f"{range_!r}; export the model with an open dimension there"
+                )
         sizes = self._expected.get(name, {})
         if isinstance(sizes, Mapping):
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from tilesmith.frontend.common.inputs import Declared, Given
+from tilesmith.frontend.common.inputs import Declared, Given, resizable
 from tilesmith.frontend.common.protobuf import Message
 from tilesmith.frontend.coreml.package import named_dtype
 from tilesmith.ir.dtypes import DType, f16, f32, i8, i32, i64
@@ -70,7 +70,7 @@ def declared_tensor(i: Message, type_: Message | None, given: Given) -> Declared
 
 
 def _opened(name: str, dtype: DType, dims: Sequence[int], sizes: Sizes, given: Given) -> Declared:
-    """An input with open dimensions where several sizes are allowed."""
+    """An input, open where several sizes are allowed or the caller changes the size."""
     own: list[int | str] = []
     for axis, d in enumerate(dims):
         low, high, usual = sizes.get(axis, (d, d, d))
@@ -80,7 +80,7 @@ def _opened(name: str, dtype: DType, dims: Sequence[int], sizes: Sizes, given: G
         if axis in sizes and low < high:
             given.symbols.declare(f"{name}.{axis}", low, high, usual)
         own.append("")
-    return Declared(name, dtype, tuple(own))
+    return resizable(Declared(name, dtype, tuple(own)), given)
 
 
 def sizes_of(type_: Message, rank: int) -> Sizes:

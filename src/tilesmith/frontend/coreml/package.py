@@ -201,7 +201,7 @@ def read(source: Source) -> Package:
     if content is None:
         assert folder is not None
         path = _root(folder)
-        source.opened.add(str(path.relative_to(folder)))
+        source.opened.add(str(path.relative_to(folder.resolve())))
         content, folder, home = map_model(path, "a Core ML model"), path.parent, None
     model = schema().decode(content, "Model")
     return Package(model, ExternalFiles(folder, source.opened, home))

@@ -14,8 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.frontend.common.source import Source
-from tilesmith.frontend.keras.weights import Grouped, Listed, Weights, check_tree, names_of
+from tilesmith.frontend.keras.weights import (
+    Grouped,
+    Listed,
+    Weights,
+    check_tree,
+    names_of,
+    read_all,
+)
 from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.rehearsal import survives
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _CONFIG, _WEIGHTS, _METADATA = "config.json", "model.weights.h5", "metadata.json"
@@ -135,9 +143,15 @@ def _hdf5(content: bytes) -> Any:
         raise UsageError(
             "Keras files need the package h5py: pip install 'tilesmith[keras]'"
         ) from None
-    file = h5py.File(h5py.h5f.open_file_image(content))
-    check_tree(file, len(content))
-    return file
+
+    def opened() -> Any:
+        file = h5py.File(h5py.h5f.open_file_image(content))
+        check_tree(file, len(content))
+        return file
+
+    if not survives(lambda: read_all(opened())):  # HDF5 follows damaged references
+        raise ModelError("expected a Keras file, found one on which the HDF5 library crashes")
+    return opened()
 
 
 def _legacy(content: Any) -> Stored:

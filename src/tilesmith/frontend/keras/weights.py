@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,20 @@ def check_tree(file: Any, size: int) -> None:
                 waiting.append(item)
             elif isinstance(item, h5py.Dataset):
                 _check_dataset(item, size)
+
+
+def read_all(file: Any) -> None:
+    """Read all attributes, and the tensors in chunks, which have to be decoded."""
+
+    def read(name: str, item: Any) -> None:
+        for attribute in item.attrs:
+            with suppress(OSError, RuntimeError, TypeError, ValueError):
+                item.attrs[attribute]
+        if getattr(item, "chunks", None):
+            item[()]
+
+    read("", file)
+    file.visititems(read)
 
 
 def _check_dataset(data: Any, size: int) -> None:

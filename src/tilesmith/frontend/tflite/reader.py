@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilesmith.frontend.common.errors import errors_name
 from tilesmith.frontend.common.folding import FoldingBuilder
-from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
+from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types, resizable
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.tflite.importer import TfliteImporter
 from tilesmith.frontend.tflite.model import OPEN, Model, Signature, Tensor, read
@@ -96,10 +96,7 @@ def _declared(name: str, tensor: Tensor, given: Given) -> Declared:
     `resize_tensor_input` does.
     """
 
-    def is_open(axis: int, extent: int) -> bool:
-        return extent == OPEN or name in given.shapes or given.symbols.opens(name, axis)
-
     if tensor.dims is None:
         return Declared(name, tensor.dtype, None)
-    dims = tuple("" if is_open(axis, d) else d for axis, d in enumerate(tensor.dims))
-    return Declared(name, tensor.dtype, dims)
+    dims = tuple("" if d == OPEN else d for d in tensor.dims)
+    return resizable(Declared(name, tensor.dtype, dims), given)
