@@ -24,6 +24,10 @@ ModelArgument: TypeAlias = Annotated[
         help="A model of any format (docs/formats.md lists them), or a .tsm program.",
     ),
 ]
+SourceArgument: TypeAlias = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="A model of any format (docs/formats.md lists them)."),
+]
 JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 

@@ -34,7 +34,7 @@ from tilesmith.support.errors import AccuracyError, UsageError
 from .arguments import (
     InputOption,
     JsonFlag,
-    ModelArgument,
+    SourceArgument,
     with_options,
 )
 from .console import print_json, print_table, progress
@@ -44,7 +44,7 @@ from .models import check_source, with_shapes_of
 
 @with_options
 def command(
-    model: ModelArgument,
+    model: SourceArgument,
     wanted: Annotated[Request, "shapes", "dynamic", "expected", "values"],
     input: InputOption = None,
     every: Annotated[

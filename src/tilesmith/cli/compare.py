@@ -24,7 +24,7 @@ from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples, interleave, ratio
 
-from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, with_options
+from .arguments import InputOption, JsonFlag, SeedOption, SourceArgument, with_options
 from .console import milliseconds, note, print_json, print_table, progress
 from .engines import ENGINES, Prepare, installed, load_module, torch_engines
 from .models import chosen_inputs, open_model
@@ -67,7 +67,7 @@ class Comparison:
 
 @with_options
 def command(
-    model: ModelArgument,
+    model: SourceArgument,
     wanted: Request,
     engine: Annotated[
         list[str] | None,

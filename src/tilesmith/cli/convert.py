@@ -19,7 +19,7 @@ import numpy as np
 import typer
 
 from tilesmith import driver
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, SeedOption, with_options
+from tilesmith.cli.arguments import JsonFlag, SeedOption, SourceArgument, with_options
 from tilesmith.cli.console import print_json, progress, size_text
 from tilesmith.cli.models import check_source, random_inputs
 from tilesmith.cli.outputs import check_output
@@ -39,7 +39,7 @@ _ALLOWED = 1e-3
 
 @with_options
 def command(
-    model: ModelArgument,
+    model: SourceArgument,
     request: Annotated[Request, "shapes", "values"],
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The .onnx or .relay file to write.")

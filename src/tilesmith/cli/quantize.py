@@ -19,7 +19,7 @@ import typer
 from tilesmith import driver
 from tilesmith.cli.arguments import (
     JsonFlag,
-    ModelArgument,
+    SourceArgument,
     parse_pins,
     with_options,
 )
@@ -35,7 +35,7 @@ from tilesmith.support.errors import UsageError
 
 @with_options
 def command(
-    model: ModelArgument,
+    model: SourceArgument,
     quantisation: QuantizeOptions,
     request: Annotated[Request, "shapes"],
     output: Annotated[

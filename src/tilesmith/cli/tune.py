@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, with_options
+from tilesmith.cli.arguments import JsonFlag, SourceArgument, with_options
 from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
 from tilesmith.cli.models import check_source
@@ -31,7 +31,7 @@ from tilesmith.tuning.options import TuneOptions
 
 @with_options
 def command(
-    model: ModelArgument,
+    model: SourceArgument,
     tuning: TuneOptions,
     wanted: Request,
     output: Annotated[
