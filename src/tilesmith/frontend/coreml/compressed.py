@@ -1,7 +1,7 @@
 """Core ML's compressed weights: quantised numbers, tables of values, sparse numbers.
 
-Quantised weights stay compressed: products and convolutions read the integers.  Others are computed
-when the program is packed.
+Most quantised weights stay compressed, and products and convolutions read the integers.  All other
+forms are decompressed during import.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _known(n: MilNode, name: str) -> np.ndarray:
 
 
 def _whole(array: np.ndarray) -> np.ndarray:
-    """Numbers of few bits as i64."""
+    """Integers of any width as i64."""
     return array.astype(np.int64) if array.dtype.kind not in "fb" else array
 
 
@@ -41,7 +41,7 @@ def dequantize(n: MilNode) -> Result:
 
 
 def _dequantized(n: MilNode, q: Value, scale: Value, zero: Value | None, axis: int) -> Value:
-    """(q - zero) * scale, in the scale's type; scales are single, or vary along the axis."""
+    """(q - zero) * scale, in the type of `scale`: a scalar, or a number per index of `axis`."""
     dims = () if scale.type.rank == 0 else scale.type.shape
     operands = [q, scale] if zero is None else [q, scale, n.expand(zero, dims)]
     return n.add(Dequantize(n.axis(axis, q.type.rank) if dims else 0), *operands)
@@ -59,7 +59,10 @@ def quantize(n: MilNode) -> Result:
 
 @mil_op("constexpr_blockwise_shift_scale")
 def blockwise_shift_scale(n: MilNode) -> Result:
-    """Scales and offsets have an entry for each block, whose extents are quotients of shapes."""
+    """Dequantise blocks.  Scales and offsets have an entry for each block of the data.
+
+    A block's extent along an axis is the data's extent divided by that of the scales.
+    """
     q, scale, offset = n.input("data"), n.input("scale"), n.optional("offset")
     dims, counts = n.shape(q), n.shape(scale)
     if len(dims) != len(counts) or any(c < 1 or d % c for d, c in zip(dims, counts, strict=True)):
@@ -80,7 +83,7 @@ def blockwise_shift_scale(n: MilNode) -> Result:
 
 
 def _spread(array: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """Numbers of blocks, repeated for each element."""
+    """Each block's number, repeated for all elements of the block."""
     for axis, (count, extent) in enumerate(zip(array.shape, dims, strict=True)):
         array = np.repeat(array, extent // count, axis)
     return array
@@ -91,7 +94,7 @@ def _spread(array: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 @mil_op("constexpr_lut_to_dense")
 def lut_to_dense(n: MilNode) -> Result:
-    """Indices look up numbers in a table, or vectors along an axis.  Blocks have their tables."""
+    """Indices select numbers from a table, or vectors along an axis.  Each block has its table."""
     indices, lut = _whole(_known(n, "indices")), _known(n, "lut")
     if n.has("shape"):  # the indices are packed, the lowest bit first
         dims = n.ints("shape")
@@ -101,7 +104,7 @@ def lut_to_dense(n: MilNode) -> Result:
 
 
 def _unpacked(n: MilNode, data: np.ndarray, dims: tuple[int, ...], bits: int) -> np.ndarray:
-    """Packed numbers in a shape."""
+    """Unpack integers of `bits` bits into the shape `dims`."""
     count = int(np.prod(dims, dtype=object))
     if not 1 <= bits <= 8 or data.size != -(-count * bits // 8):
         n.bad(f"expected numbers of {bits} bits in the shape {list(dims)}, found {data.size} bytes")
@@ -110,7 +113,10 @@ def _unpacked(n: MilNode, data: np.ndarray, dims: tuple[int, ...], bits: int) ->
 
 
 def _looked_up(n: MilNode, indices: np.ndarray, lut: np.ndarray) -> np.ndarray:
-    """lut: [tables along each axis of the indices..., entries, vector]."""
+    """The numbers or vectors that `indices` select.
+
+    lut: [number of tables along each axis of the indices..., entries, size of a vector].
+    """
     *counts, entries, width = lut.shape
     dims = indices.shape
     is_fit = len(counts) == len(dims) and not any(d % max(c, 1) for d, c in zip(dims, counts))

@@ -28,7 +28,7 @@ def while_(n: MilNode) -> Result:
     return repeated(n, n.blocks[0], n.blocks[1], n.slots("loop_vars"))
 
 
-# A list is a tensor whose first axis has its elements.
+# A list becomes one tensor; its first axis numbers the elements.
 
 
 @mil_op("make_list")
@@ -105,9 +105,7 @@ def _write(n: MilNode, state: str, value: str) -> Value:
 
 @mil_op("classify")
 def classify(n: MilNode) -> Result:
-    """The class labels are metadata, so that results are numbers: the index of the best class, and
-    the probabilities.
-    """
+    """The index of the best class, and the probabilities.  Class labels are not part of a graph."""
     probabilities = n.input("probabilities")
     best = n.add(reduce.ArgMax(-1, False), probabilities)
     return best, probabilities

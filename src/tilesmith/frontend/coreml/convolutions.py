@@ -56,7 +56,7 @@ def conv(n: MilNode) -> Result:
 
 @mil_op("conv_transpose")
 def conv_transpose(n: MilNode) -> Result:
-    """A transposed convolution; `output_shape` decides where several sizes are possible."""
+    """A transposed convolution.  If several result sizes are possible, `output_shape` decides."""
     x, w = _operands(n)
     g = _geometry(n, x, n.shape(w)[2:])
     rank, pad_type = len(g.kernel), n.text("pad_type", "valid")

@@ -23,7 +23,7 @@ def kept_boxes(
     limits: tuple[int, float, float],
     per_class: bool = False,
 ) -> Value:
-    """The indices of boxes that overlap no better one, the best first, i64 [count].
+    """The indices of boxes that overlap no better box, i64 [count]; the best box comes first.
 
     boxes: [1, B, 4], centres and sizes.
     scores: [1, B, classes].
@@ -54,10 +54,10 @@ def kept_boxes(
 
 @mil_op("non_maximum_suppression")
 def non_maximum_suppression(n: MilNode) -> Result:
-    """The best boxes of each image.  Rows behind the last one are zeros with the index -1.
+    """The best boxes of each image: boxes, scores and indices.
 
-    Before iOS17, boxes are [N, B, 4], and the number of boxes of each image is a result; since
-    then they are [N, 4, B].
+    Rows after an image's last box are zeros with the index -1.  Since iOS17, boxes are [N, 4, B].
+    Before, they are [N, B, 4], and a fourth result is the number of boxes of each image.
     """
     boxes, scores = n.input("boxes"), n.input("scores")
     is_new = n.version >= 17
@@ -92,7 +92,7 @@ def _padded(
     limits: tuple[int, float, float],
     per_class: bool,
 ) -> tuple[Value, ...]:
-    """The boxes, scores, indices and their number for one image."""
+    """The boxes, scores and indices of one image, padded to the limit, and the number of boxes."""
     places = kept_boxes(n, boxes, scores, limits, per_class)
     missing = extents.difference(limits[0], places.type.shape[0])
     places = n.add(slicing.Pad((0, missing), "constant", -1), places)

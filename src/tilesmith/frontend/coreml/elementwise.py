@@ -97,7 +97,7 @@ _FORMULAS: dict[str, Callable[[MilNode, Value], Value]] = {
     "threshold": lambda n, x: fn.maximum(x, n.number("alpha")),
     "thresholded_relu": lambda n, x: fn.where(x < n.number("alpha", 1.0), 0, x),
 }
-"""Formulas of the argument x and parameters."""
+"""Activation functions as formulas of the node's parameters and x."""
 
 
 def _register(name: str, formula: Callable[[MilNode, Value], Value]) -> None:
@@ -111,7 +111,7 @@ for _name, _formula in _FORMULAS.items():
 
 
 def channelwise(n: MilNode, name: str, x: Value) -> Value:
-    """An argument with a number for each channel of x [N, C, ...], so that it broadcasts."""
+    """An argument with a number for each channel of x [N, C, ...], reshaped to broadcast."""
     numbers = n.input(name)
     return n.reshape(numbers, (*numbers.type.shape, *[1] * (x.type.rank - 2)))
 

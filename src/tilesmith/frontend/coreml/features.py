@@ -13,14 +13,14 @@ from tilesmith.ir.sizes import LARGEST
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 Sizes: TypeAlias = "Mapping[int, tuple[int, int, int]]"
-"""By axis the smallest, the largest and the usual size."""
+"""The smallest, the largest and the default size of each axis."""
 
 CHANNELS = {"GRAYSCALE": 1, "GRAYSCALE_FLOAT16": 1, "RGB": 3, "BGR": 3}
-"""The number of channels of each colour space, in their order."""
+"""The number of channels of each colour space."""
 
 
 def described(model: Message) -> dict[str, Message]:
-    """The types of the model's inputs by name; of several functions, the default one's."""
+    """The types of the model's inputs by name.  If it has several functions, of the default one."""
     description = model.description
     for function in description.functions:
         if function.name == description.defaultFunctionName:
@@ -30,14 +30,14 @@ def described(model: Message) -> dict[str, Message]:
 
 
 def required(inputs: Sequence[Message]) -> list[Message]:
-    """The inputs without optional numbers, such as thresholds, for which the model has defaults."""
+    """The inputs except optional numbers, such as thresholds.  The model has defaults for these."""
     numbers = ("doubleType", "int64Type")
     return [f for f in inputs if not (f.type.isOptional and f.type.which(*numbers))]
 
 
 def declared(name: str, type_: Message, given: Given) -> Declared:
-    """An input of a model that is no program.  An image is [1, channels, height, width] of f32,
-    its channels red, green and blue; a number has no axes.
+    """An input of a model that is no program.  An image is f32 [1, channels, height, width]; its
+    channels are red, green and blue.  A number is a scalar.
     """
     if type_.imageType is not None:
         image = type_.imageType
@@ -70,7 +70,7 @@ def declared_tensor(i: Message, type_: Message | None, given: Given) -> Declared
 
 
 def _opened(name: str, dtype: DType, dims: Sequence[int], sizes: Sizes, given: Given) -> Declared:
-    """An input, open where several sizes are allowed or the caller changes the size."""
+    """An input.  An axis is open if several sizes are allowed or the caller changes its size."""
     own: list[int | str] = []
     for axis, d in enumerate(dims):
         low, high, usual = sizes.get(axis, (d, d, d))
@@ -84,7 +84,7 @@ def _opened(name: str, dtype: DType, dims: Sequence[int], sizes: Sizes, given: G
 
 
 def sizes_of(type_: Message, rank: int) -> Sizes:
-    """The sizes of an input's axes, for axes that are declared with ranges or alternatives."""
+    """The allowed sizes of an input's axes; empty if they are not ranges or lists of sizes."""
     if type_.imageType is not None:
         image = type_.imageType
         usual = (image.height, image.width)
@@ -116,12 +116,12 @@ def sizes_of(type_: Message, rank: int) -> Sizes:
 
 
 def _range(r: Message) -> tuple[int, int]:
-    """The sizes of a range; a negative upper bound stands for none."""
+    """The smallest and the largest size of a range.  A negative upper bound means no bound."""
     return r.lowerBound, r.upperBound if 0 <= r.upperBound < LARGEST else LARGEST
 
 
 def _spanned(shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """For each axis the smallest and the largest of alternatives."""
+    """The smallest and the largest extent of each axis among `shapes`."""
     return [(min(sizes), max(sizes)) for sizes in zip(*shapes, strict=True)]
 
 

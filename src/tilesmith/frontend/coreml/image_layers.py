@@ -22,13 +22,13 @@ from tilesmith.ops import slicing
 
 
 def one(n: MilNode, kind: str, **arguments: Any) -> Value:
-    """The single tensor that operator `kind` gives."""
+    """The only result of operator `kind`, a tensor."""
     made = apply(n, kind, **arguments)
     return made if isinstance(made, Value) else n.bad(f"expected one result of {kind}")
 
 
 def on_images(n: MilNode, x: Value, made: Callable[[Value], Value]) -> Value:
-    """The result of a function of images [N, C, H, W] for x, whose other axes are joined."""
+    """Apply a function of images [N, C, H, W] to x.  All axes of x before C count as N."""
     rank, dims = x.type.rank, x.type.shape
     if rank < 3:
         n.bad(f"expected images of 3 axes or more, found {x.type}")
@@ -38,7 +38,7 @@ def on_images(n: MilNode, x: Value, made: Callable[[Value], Value]) -> Value:
 
 
 def _borders(amounts: Message | None) -> list[int]:
-    """Two numbers for each axis; zeros by default."""
+    """The border widths before and after each axis; zeros by default."""
     edges = () if amounts is None else amounts.borderAmounts
     return [int(v) for e in edges for v in (e.startEdgeSize, e.endEdgeSize)] or [0] * 4
 
@@ -92,7 +92,7 @@ def pooling(n: MilNode, p: Message, xs: Inputs) -> Result:
 
 
 def _volume(p: Message, name: str) -> list[int]:
-    """A number for depth, height and width."""
+    """The fields of `p` that begin with `name`, for depth, height and width."""
     return [max(int(getattr(p, f"{name}{axis}")), 1) for axis in ("Depth", "Height", "Width")]
 
 
@@ -200,7 +200,7 @@ def activation(n: MilNode, p: Message, xs: Inputs) -> Result:
 
 
 def _channels(n: MilNode, stored: Message, count: int) -> Value:
-    """A number for each channel; a single one stands for all."""
+    """Stored numbers, one for each channel.  A single number stands for all channels."""
     size = stored.floatValue.size or len(stored.float16Value) // 2
     value = weights(n, stored, (size if size in (1, count) else count,))
     return n.expand(value, (count,)) if value is not None else n.bad("expected weights")
@@ -268,7 +268,7 @@ def reduce(n: MilNode, p: Message, xs: Inputs) -> Result:
 
 @layer("innerProduct")
 def inner_product(n: MilNode, p: Message, xs: Inputs) -> Result:
-    """Rows of channels; images of one pixel keep their last two axes."""
+    """A product with rows of channels.  Images of one pixel keep their height and width of 1."""
     x = xs[0]
     is_image = x.type.rank > 3
     rows = n.reshape(x, x.type.shape[:-2]) if is_image else x
@@ -366,14 +366,14 @@ def flatten(n: MilNode, p: Message, xs: Inputs) -> Result:
 
 
 def _ordered(x: Value, mode: str) -> Value:
-    """x, or with its channels last."""
+    """x, with its channels moved to the end if `mode` says so."""
     rank = x.type.rank
     return x.transpose(*range(rank - 3), rank - 2, rank - 1, rank - 3) if "LAST" in mode else x
 
 
 @layer("reshape")
 def reshape(n: MilNode, p: Message, xs: Inputs) -> Result:
-    """Channels, height and width are reshaped, or the sequence, too."""
+    """Reshape channels, height and width; with four target sizes also the sequence."""
     target, x = p.targetShape.tolist(), _ordered(xs[0], p.mode)
     lead: Sequence[Any] = x.type.shape[:-3]
     if len(target) == 4 and lead:
@@ -388,7 +388,7 @@ def reshape(n: MilNode, p: Message, xs: Inputs) -> Result:
 
 @layer("permute")
 def permute(n: MilNode, p: Message, xs: Inputs) -> Result:
-    """The axes are sequence, channels, height and width; the batch stays."""
+    """Permute sequence, channels, height and width.  The batch stays where it is."""
     axes, x = p.axis.tolist(), xs[0]
     if x.type.rank == 5 and sorted(axes) == [0, 1, 2, 3]:
         places = (0, 2, 3, 4)
@@ -456,7 +456,7 @@ def _shown(n: MilNode, made: Result) -> Result:
 def _gates(
     n: MilNode, p: Message, names: Sequence[str], ending: str, dims: Sequence[int]
 ) -> Value | None:
-    """The weights of gates, one below the other; None if they are left out."""
+    """The weights of all gates, joined along the first axis; None if they are left out."""
     parts = [weights(n, getattr(p, f"{name}{ending}"), dims) for name in names]
     values = [v for v in parts if v is not None]
     if values and len(values) < len(names):
@@ -500,7 +500,7 @@ _LSTM_FUNCTIONS = ("recurrent_activation", "cell_activation", "activation")
 
 
 def _lstm(n: MilNode, p: Message, w: Message, suffix: str = "") -> dict[str, Any]:
-    """The weights of a direction."""
+    """The weights of one direction, as arguments of operator `lstm` whose names end in `suffix`."""
     size, width, own = p.outputVectorSize, p.inputVectorSize, p.params
     bias = _gates(n, w, _LSTM_GATES, "BiasVector", (size,)) if own.hasBiasVectors else None
     if own.coupledInputAndForgetGate:
@@ -545,7 +545,7 @@ def lstm(n: MilNode, p: Message, xs: Inputs) -> Result:
 
 
 def _both(n: MilNode, p: Message, xs: Inputs, pair: Sequence[Value] | None) -> Value:
-    """The states of both directions, [batch, 2 * hidden]."""
+    """The states of both directions, joined to [batch, 2 * hidden]; zeros by default."""
     if pair is None:
         return _initial(n, p, xs[:1], 1, 2)
     size = int(p.outputVectorSize)

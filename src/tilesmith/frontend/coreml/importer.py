@@ -32,9 +32,9 @@ _OLDEST = 15
 class Frame:
     """A block during import.
 
-    names: the meanings of its names so far.
-    body: the builder that has these values.
-    parent: the enclosing block, whose names are visible, too.
+    names: the values of the names defined so far.
+    body: the builder to which these values belong.
+    parent: the enclosing block; its names are visible in this block.
     depth: number of enclosing blocks.
     prefix: put in front of the names of nodes, for messages.
     """
@@ -49,7 +49,7 @@ class Frame:
         return name in self.names or (self.parent is not None and name in self.parent)
 
     def find(self, name: str) -> Argument:
-        """The meaning of `name`.  Raises ModelError when nothing defines it."""
+        """The value of `name`.  Raises ModelError when nothing defines the name."""
         if name not in self.names:
             if self.parent is None:
                 raise ModelError(f"{name!r} is used, which nothing defines")
@@ -122,8 +122,10 @@ class MilImporter(Importer):
         )
 
     def nested(self, body: Body, add: Callable[[], list[Slot]]) -> list[Slot] | None:
-        """The slots that `add` gives, which adds its nodes to `body`.  None if a node is
-        unsupported or invalid; then no problem is recorded and `body.misfit` has the reason.
+        """The slots that `add` returns.  `add` adds its nodes to `body`.
+
+        None if a node is unsupported or invalid.  Then no problem is recorded, and `body.misfit`
+        has the reason.
         """
         outer, noted = self.builder, len(self._problems)
         self.builder = body
@@ -197,7 +199,7 @@ class MilImporter(Importer):
     # Stored values
 
     def stored(self, value: Message, name: str) -> Argument:
-        """A constant, a text, or a list of such."""
+        """A stored value as a constant, a text, or a tuple of these."""
         immediate = value.immediateValue
         if immediate is not None and immediate.which("tuple", "list"):
             return tuple(self.stored(v, name) for v in (immediate.list or immediate.tuple).values)
@@ -239,7 +241,7 @@ def _has_failed(argument: Argument) -> bool:
 
 
 def _extents(type_: Message) -> list[int]:
-    """The extents of a stored tensor, which are all numbers."""
+    """The extents of a stored tensor; -1 for one that is not a number."""
     extents = [d.constant.size if d.constant is not None else -1 for d in type_.dimensions]
     if len(extents) != type_.rank and type_.dimensions:
         raise ModelError(f"expected {type_.rank} dimensions, found {len(extents)}")
@@ -247,7 +249,7 @@ def _extents(type_: Message) -> list[int]:
 
 
 def _immediate(value: Message, kind: str) -> np.ndarray:
-    """The bytes of a tensor that is stored in the model."""
+    """The bytes of a tensor that is stored in the model file itself."""
     tensor = value.tensor
     which = tensor.which(*_IMMEDIATE) if tensor is not None else None
     if which is None or which == "strings":
@@ -256,6 +258,6 @@ def _immediate(value: Message, kind: str) -> np.ndarray:
     if which == "bytes":
         return np.frombuffer(numbers, np.uint8)
     dtype = named_dtype(kind).numpy
-    if dtype.itemsize > 1 and dtype.kind != "V":  # numbers of 16 bits are stored as 32
+    if dtype.itemsize > 1 and dtype.kind != "V":  # numbers of 16 bits are stored with 32 bits
         numbers = numbers.astype(dtype)
     return np.ascontiguousarray(numbers).view(np.uint8)

@@ -28,7 +28,7 @@ def gather_slices(n: MilNode) -> Result:
     rank, places, between = x.type.rank, indices.type.rank - shared, axis - shared
     x = x.transpose(*range(shared), axis, *range(shared, axis), *range(axis + 1, rank))
     y = n.add(gather.GatherNd(shared), x, n.reshape(indices, (*indices.type.shape, 1)))
-    # y has the axes of the indices before those between the batch and the axis: swap them
+    # in y the axes of the indices precede the axes between the batch and `axis`: swap them
     own = range(shared, shared + places)
     moved = range(shared + places, shared + places + between)
     return y.transpose(*range(shared), *moved, *own, *range(moved.stop, y.type.rank))
@@ -47,7 +47,7 @@ def gather_nd(n: MilNode) -> Result:
 
 
 def _scattered(n: MilNode, make: Callable[[str], Op], data: Value, at: Value, new: Value) -> Value:
-    """`data` with `new` at the indices `at`, combined with the old elements by the mode."""
+    """`data` with `new` combined into the elements at the indices `at`, as the mode says."""
     mode = n.text("mode", "add", tuple(_MODES))
     new = -new if mode == "sub" else reciprocal(new) if mode == "div" else new
     return n.add(make(_MODES[mode]), data, at, new)
@@ -71,7 +71,7 @@ def scatter_slices(n: MilNode) -> Result:
     data, indices, new = n.input("data"), n.input("indices"), n.input("updates")
     axis, rank, places = n.int("axis", 0), data.type.rank, indices.type.rank
     axis = n.axis(axis, rank)
-    # the axis, and the axes of the indices that replace it, are moved to the front
+    # move `axis` of the data to the front, and in `new` the axes of the indices
     front = (axis, *range(axis), *range(axis + 1, rank))
     own = (*range(axis, axis + places), *range(axis), *range(axis + places, new.type.rank))
     slots = n.reshape(indices, (*indices.type.shape, 1))

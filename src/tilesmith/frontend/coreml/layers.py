@@ -1,7 +1,7 @@
 """Layers of Core ML's neural networks on tensors of any rank, as operators of ML programs.
 
-All values are f32: bools are 0 and 1, and indices are cast where they are used.  A function of a
-layer gets a node without arguments, the layer's parameters and its inputs.
+All values are f32.  Bools are 0 and 1, and indices are cast where they are used.  A layer's import
+function gets a node without arguments, the layer's parameters and its inputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ layer = LAYERS.register
 
 def weights(n: MilNode, stored: Message | None, dims: Sequence[int]) -> Value | None:
     """The weights of a layer in the shape `dims`, f32; None if they are left out.  Quantised
-    weights have a scale and an offset for each index of the first axis, or single ones.
+    weights have a scale and an offset for each index of the first axis, or one pair for all.
     """
     kinds = ("floatValue", "float16Value", "rawValue", "int8RawValue")
     which = None if stored is None else stored.which(*kinds)
@@ -54,7 +54,7 @@ def weights(n: MilNode, stored: Message | None, dims: Sequence[int]) -> Value | 
 
 
 def _unpacked(n: MilNode, stored: Message, count: int, dims: Sequence[int]) -> np.ndarray:
-    """Quantised weights.  Numbers of fewer than 8 bits are packed, the highest bit first."""
+    """Dequantise weights.  Numbers of fewer than 8 bits are packed, the highest bit first."""
     q = stored.quantization
     bits, data = int(q.numberOfBits), np.frombuffer(stored.rawValue, np.uint8)
     if not 1 <= bits <= 8 or data.size != -(-count * bits // 8):
@@ -69,7 +69,7 @@ def _unpacked(n: MilNode, stored: Message, count: int, dims: Sequence[int]) -> n
     return (rows * scale + (offset if offset.size else 0)).reshape(-1)
 
 
-# Rows: a layer is an operator of programs
+# Rows of a table, for layers that equal one operator of ML programs
 
 _SAME = (
     "ceil", "floor", "sign", "round", "exp2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
@@ -87,7 +87,7 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 _INDICES = {"indices", "lengths", "shape", "reps", "begin", "end", "stride", "k"}
-"""Arguments that are integers."""
+"""Names of arguments that operators of ML programs take as integers."""
 
 
 def mode_of(p: Message) -> str:
@@ -102,7 +102,8 @@ def _slice(p: Message) -> dict[str, Any]:
 
 
 Row: TypeAlias = "tuple[str, str, Callable[[Message], Mapping[str, Any]]]"
-"""An operator, the names of its tensor arguments, and its other arguments."""
+"""An operator of ML programs, the names of its tensor arguments, and a function that makes its
+other arguments from a layer's parameters."""
 
 _ROWS: dict[str, Row] = {
     **{name: (name, "x", lambda p: {}) for name in _SAME},
@@ -263,7 +264,7 @@ def load_constant(n: MilNode, p: Message, xs: Inputs) -> Result:
     value = weights(n, p.data, dims)
     if value is None:
         n.bad("expected numbers, found none")
-    # the older layer has rank 5: sequence, batch, channels, height, width
+    # the result of loadConstant has rank 5: sequence, batch, channels, height, width
     return (
         value if n.kind == "loadConstantND" else n.reshape(value, (*[1] * (5 - len(dims)), *dims))
     )
@@ -304,7 +305,7 @@ def batched_matmul(n: MilNode, p: Message, xs: Inputs) -> Result:
 
 
 def _last_two(x: Value) -> list[int]:
-    """The order of axes in which the last two are exchanged."""
+    """The permutation of axes that exchanges the last two."""
     return [*range(x.type.rank - 2), x.type.rank - 1, x.type.rank - 2]
 
 
@@ -315,7 +316,7 @@ def embedding_nd(n: MilNode, p: Message, xs: Inputs) -> Result:
 
 
 def embedded(n: MilNode, p: Message, places: Value, dims: tuple[int, int]) -> Value:
-    """The columns of the weights [size, entries] at indices, as the last axis."""
+    """The columns of the weights [size, entries] that indices select, along a new last axis."""
     w = weights(n, p.weights, dims)
     if w is None:
         n.bad("expected weights, found none")
@@ -335,7 +336,7 @@ def layer_normalization(n: MilNode, p: Message, xs: Inputs) -> Result:
 
 @layer("rangeDynamic")
 def range_dynamic(n: MilNode, p: Message, xs: Inputs) -> Result:
-    """The end, and then the start and the step, may be inputs."""
+    """A range.  Inputs are the end, the start and the step; parameters replace missing ones."""
     stored = {"start": np.float32(p.startValue), "step": np.float32(p.stepSizeValue)}
     inputs = dict(zip(("end", "start", "step"), xs, strict=False))
     return apply(n, "range_1d", **{**stored, **inputs})

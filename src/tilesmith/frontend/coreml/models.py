@@ -1,4 +1,4 @@
-"""Models of every kind as functions from inputs by name to outputs by name."""
+"""Models of every kind.  `outputs` maps a model's inputs by name to its outputs by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NETWORKS = ("neuralNetwork", "neuralNetworkRegressor", "neuralNetworkClassifier"
 PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 SUPPRESSION = "nonMaximumSuppression"
 _OTHERS = ("supportVectorClassifier", "dictVectorizer", "categoricalMapping")
-"""Models that are not supported."""
+"""Kinds of models that are not supported."""
 
 
 def kind_of(model: Message) -> str:
@@ -37,7 +37,7 @@ def kind_of(model: Message) -> str:
 
 
 def declared(model: Message, given: Given) -> list[Declared]:
-    """The inputs of a model, without a program's states."""
+    """The inputs of a model.  The states of a program are no inputs."""
     types = features.described(model)
     if kind_of(model) != PROGRAM:
         return [features.declared(name, type_, given) for name, type_ in types.items()]
@@ -79,7 +79,7 @@ def outputs(
 
 
 def main_function(model: Message, name: str | None = None) -> tuple[Message, Message]:
-    """A function of the program, by default the model's default one, and its block."""
+    """A function of the program, and its block.  By default it is the model's default function."""
     functions = model.mlProgram.functions
     name = name or model.description.defaultFunctionName or "main"
     function = functions.get(name)
@@ -104,7 +104,7 @@ def _program(
                 raise ModelError(f"expected input {i.name!r} of the program, found none")
             frame.names[i.name] = values[i.name]
             continue
-        # states begin with zeros
+        # a state's first value is zeros
         type_ = i.type.stateType.wrappedType.tensorType
         zeros = np.zeros([d.constant.size for d in type_.dimensions])
         kept = zeros.astype(named_dtype(type_.dataType).numpy)
@@ -188,8 +188,8 @@ def _table(
 def _suppression(
     importer: MilImporter, model: Message, values: Mapping[str, Value]
 ) -> dict[str, Slot]:
-    """The boxes that overlap no better one, and the scores of their classes, the best first.  The
-    thresholds are the model's.
+    """The boxes that overlap no better box, and the scores of their classes; the best box comes
+    first.  The thresholds are those that the model stores.
     """
     p = model.nonMaximumSuppression
     names = p.coordinatesOutputFeatureName, p.confidenceOutputFeatureName
@@ -234,8 +234,9 @@ def _pipeline(
 
 
 def _classifier(model: Message) -> Message | None:
-    """The parameters of the classifier that gives a model's labels: itself, or the last stage of a
-    pipeline that is one.
+    """The parameters of the classifier whose labels a model has; None if there is none.
+
+    The classifier is the model itself, or in a pipeline the last stage that is a classifier.
     """
     kind = kind_of(model)
     if kind in PIPELINES:
@@ -253,7 +254,7 @@ def labels(model: Message) -> Sequence[str] | Sequence[int]:
 
 
 def has_names(model: Message) -> bool:
-    """Whether a model's classes have texts as labels."""
+    """Whether the labels of a model's classes are texts."""
     p = _classifier(model)
     return p is not None and p.stringClassLabels is not None
 

@@ -23,11 +23,11 @@ from tilesmith.ir.types import same_dim
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 _FIRST = 100
-"""The number of the first field of a layer that holds parameters."""
+"""The lowest number of those fields of a layer that hold parameters."""
 
 
 def kind_of(layer: Message) -> str:
-    """The name of a layer's parameters."""
+    """The kind of a layer: the name of the field with its parameters."""
     fields = schema().fields("Layer").values()
     return layer.which(*(f.name for f in fields if f.number >= _FIRST)) or "unknown layer"
 
@@ -35,7 +35,7 @@ def kind_of(layer: Message) -> str:
 def run_network(
     importer: MilImporter, net: Message, description: Message, values: Mapping[str, Value]
 ) -> dict[str, Slot]:
-    """The values of all names of a network, for its inputs by name."""
+    """The values of all names in a network after its layers ran on `values`, its inputs."""
     frame = Frame({}, importer.builder)
     for feature in description.input:
         frame.names[feature.name] = _prepared(net, feature, values[feature.name])
@@ -45,7 +45,7 @@ def run_network(
 
 
 def result(names: Mapping[str, Slot], name: str, net: Message, feature: Message | None) -> Slot:
-    """An output of a network.  Older networks have rank 5; their outputs have the declared rank."""
+    """An output of a network.  Values of rank 5, as in older networks, get the declared rank."""
     value = names.get(name)
     if not isinstance(value, Value) or value.type.rank != 5:
         return value
@@ -69,7 +69,7 @@ def is_older(net: Message) -> bool:
 
 
 def _prepared(net: Message, feature: Message, value: Value) -> Value:
-    """An input as the layers read it."""
+    """An input in the form that layers read: f32, scaled, with the network's rank."""
     x = value.cast(f32)
     image = feature.type.imageType
     if image is None:
@@ -89,9 +89,7 @@ def _prepared(net: Message, feature: Message, value: Value) -> Value:
 
 
 def _scaled(p: Message, image: Message, x: Value) -> Value:
-    """Pixels [N, C, H, W] times the model's scale plus its bias for each colour, or minus its mean
-    image.
-    """
+    """Scale pixels [N, C, H, W] and add a bias to each colour, or subtract the mean image."""
     if p.scaler is not None:
         s = p.scaler
         colours = {"RGB": (s.redBias, s.greenBias, s.blueBias),
@@ -147,7 +145,7 @@ def _results(
     return [r.cast(f32) if isinstance(r, Value) else r for r in results]
 
 
-# Branches and loops, whose layers write to the names of the network around them
+# Branches and loops.  Their layers write to names of the enclosing network.
 
 
 @dataclass(frozen=True)
@@ -155,10 +153,10 @@ class _Stage:
     """A network inside a layer, as a function of carried names.
 
     layers: its layers.
-    carried: the names that it is given.
+    carried: the names that have its arguments.
     results: the names of its results.
-    limit: for a condition, the largest number of iterations, or 0; the first carried value counts
-        them.
+    limit: for the condition of a loop, the largest number of iterations, or 0 for no limit; the
+        first carried value counts iterations.  None for other networks.
     """
 
     layers: Sequence[Message]
@@ -171,7 +169,7 @@ _COUNT = "the number of iterations"
 
 
 def _written(layers: Sequence[Message]) -> list[str]:
-    """The names that layers write, also inside other layers."""
+    """The names that layers write, also those that networks inside them write."""
     names: dict[str, None] = {}
     for layer in layers:
         names |= dict.fromkeys(layer.output)
@@ -190,7 +188,10 @@ def _inner(layer: Message) -> Sequence[Message]:
 def _control(
     importer: MilImporter, layer: Message, kind: str, frame: Frame, written: list[str]
 ) -> Sequence[Slot]:
-    """The values of the names that a branch or loop writes; `written` keeps those that stay."""
+    """The values that a branch or loop writes, in the order of `written`.
+
+    Names that are not defined on every path are removed from `written`.
+    """
     node = replace(
         importer.node(kind, layer.name, layer.name, 0),
         inline=lambda stage, given, at: _run(importer, frame, stage, given),

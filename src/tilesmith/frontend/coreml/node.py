@@ -118,8 +118,9 @@ class MilNode(CallingNode):
         return BY_NAME[_DTYPE_NAMES[self.text(name, default, tuple(_DTYPE_NAMES))]]
 
     def of(self, kind: str, **arguments: Any) -> MilNode:
-        """The same node as another operator, with arguments that may be values, texts, numbers,
-        arrays and lists; None for one that is left out.
+        """The same node with another operator and other arguments.
+
+        An argument is a value, a text, a number, an array or a list; None if it is left out.
         """
         made: dict[str, Argument] = {}
         for name, a in arguments.items():

@@ -24,15 +24,15 @@ from tilesmith.support.mapped import map_model
 
 _MANIFEST = "Manifest.json"
 _MODEL_PATH = "@model_path/"
-"""The beginning of the names of weight files, which are beside the model."""
+"""The prefix of names of weight files.  It stands for the folder of the model."""
 
 _NEWEST = 99
-"""Upper bound on the specification versions by which a file is recognised."""
+"""The largest specification version with which a file is recognised."""
 
 _RECORD = np.dtype(
     [("sentinel", "<u4"), ("type", "<u4"), ("size", "<u8"), ("offset", "<u8"), ("padding", "<u8")]
 )
-"""The beginning of the 64 bytes that describe an array in a weight file; the rest is reserved."""
+"""The used part of the 64 bytes that describe an array in a weight file.  The rest is reserved."""
 
 _SENTINEL = 0xDEADBEEF
 
@@ -82,7 +82,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class Stored:
-    """The bytes of an array and what they hold.
+    """The bytes of an array, its element type and its shape.
 
     source: the bytes, or where they are.
     name: the element type's name in the format.
@@ -137,7 +137,7 @@ _DTYPES = {
     "FLOAT8E4M3FN": ("f8e4m3fn", 8),
     "FLOAT8E5M2": ("f8e5m2", 8),
 }
-"""For each element type of the format the type of its arrays, and its bits in the file."""
+"""For each element type of the format: the element type of arrays, and the bits in the file."""
 
 
 def named_dtype(name: str) -> DType:
@@ -147,7 +147,7 @@ def named_dtype(name: str) -> DType:
 
 @contextmanager
 def errors_of(source: Source) -> Iterator[None]:
-    """A context in which errors name the source, and a message that is left out but needed gives a
+    """A context in which errors name the source.  A needed message that is left out raises
     ModelError.
     """
     with errors_name(source.name):
@@ -160,8 +160,9 @@ def errors_of(source: Source) -> Iterator[None]:
 
 
 def recognises(source: Source) -> bool:
-    """Whether the source is a package with a manifest, or the bytes of a model: a version first,
-    then a description of features.
+    """Whether the source is a package with a manifest, or the bytes of a model.
+
+    A model begins with a version and a description of features.
     """
     if source.content is None:
         return source.folder is not None and (source.folder / _MANIFEST).is_file()
@@ -179,7 +180,7 @@ def recognises(source: Source) -> bool:
 
 
 def _is_description(view: memoryview, start: int, end: int) -> bool:
-    """Whether these bytes begin with a feature: a name, and a type or a text."""
+    """Whether these bytes have the fields of a model's description and of its features."""
     try:
         fields = list(wire_fields(view, start, end))
         known = {1, 10, 11, 12, 13, 20, 21, 50, 100}

@@ -31,8 +31,8 @@ _KINDS = {models.PROGRAM: "ML program"} | dict.fromkeys(models.NETWORKS, "neural
 
 
 def load(source: Source, given: Given) -> Graph:
-    """The graph of a Core ML model; of a program with several functions, the wanted or the default
-    one.
+    """The graph of a Core ML model.  If a program has several functions, the graph of the wanted
+    or default function.
     """
     with errors_of(source):
         package = read(source)
@@ -51,7 +51,7 @@ def load(source: Source, given: Given) -> Graph:
         }
         for name, type_ in features.described(model).items():
             if type_.imageType is not None and type_.imageType.colorSpace == "BGR":
-                # pictures are red, green and blue for the caller
+                # the caller gives pictures with the channels red, green and blue
                 values[name] = builder.add(Flip((1,)), values[name])
         results = models.outputs(importer, model, values, given.signature)
         importer.check()

@@ -17,10 +17,10 @@ from tilesmith.ops import matmul as mm
 from tilesmith.ops import shape, slicing
 
 Inside: TypeAlias = Callable[[Value], Value]
-"""Maps a value of the enclosing graph to the value of a body that stands for it."""
+"""A function that captures a value of the enclosing graph: returns its stand-in in a body."""
 
 Cell: TypeAlias = Callable[[MilNode, Value, Sequence[Value], Inside], Sequence[Value]]
-"""The state after a step, for the projected inputs and the state before it."""
+"""A function that computes the state after a step from the projected inputs and the old state."""
 
 
 def _times(n: MilNode, x: Value, w: Value) -> Value:
@@ -29,7 +29,7 @@ def _times(n: MilNode, x: Value, w: Value) -> Value:
 
 
 def _activated(n: MilNode, name: str, default: str, x: Value) -> Value:
-    """The activation function that argument `name` chooses, with its default parameters."""
+    """x after the activation function that argument `name` names, with default parameters."""
     kind = n.text(name, default)
     made = x if kind == "linear" else apply(n, kind, x=x)
     assert isinstance(made, Value)
@@ -48,9 +48,9 @@ def _layer(
     cell: Cell,
     backward: bool = False,
 ) -> tuple[Sequence[Value], Value]:
-    """The final state of a direction, and the outputs of all steps, [steps, batch, hidden].
+    """The final state of one direction, and the outputs of all steps, [steps, batch, hidden].
 
-    weights: weights of the inputs, and biases.
+    weights: weights of the inputs, and a bias or None.
     """
     w, bias = weights
     if n.input("x").type.rank != 3 or w.type.rank != 2:
@@ -72,7 +72,7 @@ def _is_backward(n: MilNode) -> bool:
 
 
 def _shown(n: MilNode, outputs: Value, final: Value) -> Value:
-    """The outputs of all steps, or only the last one, [1, batch, hidden]."""
+    """The outputs of all steps, or only the last output as [1, batch, hidden]."""
     return outputs if n.flag("output_sequence") else n.add(shape.Unsqueeze((0,)), final)
 
 

@@ -24,7 +24,7 @@ mil_op = OPERATORS.register
 
 
 def same_operator(name: str, make: Callable[[], Op], *arguments: str) -> None:
-    """Register an operator that equals one of ours for its tensors `arguments`."""
+    """Register an operator that equals an operator of Tilesmith on its tensors `arguments`."""
 
     def convert(n: MilNode) -> Result:
         return n.add(make(), *map(n.input, arguments))

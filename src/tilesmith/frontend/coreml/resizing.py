@@ -1,4 +1,4 @@
-"""Core ML's operators that sample images at new places."""
+"""Core ML's operators that resample images."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _COORDINATES = {
     "UNALIGN_CORNERS": "half_pixel",
     "OFFSET_CORNERS": "",
 }
-"""The sampling modes, and the formula of coordinates that each equals."""
+"""For each sampling mode the equal coordinate mode of Resize; empty if there is none."""
 
 
 def _resized(n: MilNode, x: Value, sizes: Sequence[Dim], mode: str, coordinates: str) -> Value:
-    """The last axes of x in new sizes."""
+    """x with its last axes resized to `sizes`."""
     kept = x.type.shape[: x.type.rank - len(sizes)]
     return n.add(rs.Resize((*kept, *sizes), (), mode, coordinates, "floor"), x)
 
 
 def _linear(n: MilNode, x: Value, sizes: Sequence[Dim], mode: str) -> Value:
-    """Linear interpolation along the last axes, at the places of a sampling mode."""
+    """Linear interpolation along the last axes, at the coordinates of sampling mode `mode`."""
     axes = range(x.type.rank - len(sizes), x.type.rank)
     if mode == "OFFSET_CORNERS":
         for axis, size in zip(axes, sizes, strict=True):
@@ -51,7 +51,7 @@ def _linear(n: MilNode, x: Value, sizes: Sequence[Dim], mode: str) -> Value:
 
 
 def _at(n: MilNode, x: Value, axis: int, places: np.ndarray) -> Value:
-    """x at fractional places along an axis."""
+    """x interpolated at fractional positions along an axis."""
     low = np.floor(places).astype(np.int64)
     high = np.minimum(low + 1, n.extent(x, axis) - 1)
     share = (places - low).reshape(-1, *[1] * (x.type.rank - axis - 1))
@@ -61,7 +61,7 @@ def _at(n: MilNode, x: Value, axis: int, places: np.ndarray) -> Value:
 
 
 def _scales(n: MilNode, x: Value) -> list[Dim]:
-    """The height and width that factors give."""
+    """The height and width of x times the scale factors."""
     factors = [n.number(f"scale_factor_{name}", 1) for name in ("height", "width")]
     if min(factors) <= 0:
         n.bad(f"expected factors above 0, found {factors}")
@@ -114,7 +114,7 @@ def resize(n: MilNode) -> Result:
     return _resized(n, x, sizes, "nearest", centred)
 
 
-# Places that a run computes
+# Coordinates computed at run time
 
 
 _BOXES = {
@@ -123,12 +123,13 @@ _BOXES = {
     "CENTER_SIZE_HEIGHT_FIRST": (0, 1, 2, 3),
     "CENTER_SIZE_WIDTH_FIRST": (1, 0, 3, 2),
 }
-"""Columns of a box: the height and width of its first corner (or centre), then of its second."""
+"""The columns of a box with y and x of its first corner (or centre), then of its second corner (or
+its height and width)."""
 
 
 @mil_op("crop_resize")
 def crop_resize(n: MilNode) -> Result:
-    """Boxes of images, interpolated at the places of a sampling mode."""
+    """Crop boxes of images and resize them, at the coordinates of a sampling mode."""
     x = n.input("x")
     if n.number("pad_value", 0.0):
         n.unsupported("a value other than 0 outside of the image")
@@ -160,7 +161,7 @@ def crop_resize(n: MilNode) -> Result:
 
 
 def _places(n: MilNode, boxes: Value, at: int, extent: int) -> Value:
-    """The places of samples along an axis, [regions, samples], from -1 to 1 over the image."""
+    """Coordinates of samples along an axis, [regions, samples]; -1 to 1 spans the image."""
     mode = n.text("box_coordinate_mode", "CORNERS_HEIGHT_FIRST", tuple(_BOXES))
     order = _BOXES[mode]
     size = n.int(f"target_{('height', 'width')[at]}", 1)
@@ -198,7 +199,7 @@ _PADDING = {"constant": "zeros", "border": "border", "reflection": "reflection",
 
 
 def _sampled(n: MilNode, x: Value, grid: Value, aligned: bool) -> Value:
-    """x at the places of a grid, from -1 to 1 over the image."""
+    """x sampled at the coordinates of a grid; -1 to 1 spans the image."""
     mode = n.text("sampling_mode", among=("bilinear", "nearest"))
     padding = n.text("padding_mode", among=tuple(_PADDING))
     if padding == "constant" and n.number("padding_value", 0.0):

@@ -19,7 +19,7 @@ def schema() -> Schema:
 
 
 def _entries(text: str) -> list[tuple[str, str]]:
-    """Pairs of a line's first word and its rest."""
+    """The first word and the rest of each line."""
     lines = (line.partition(" ") for line in text.splitlines() if not line.startswith("#"))
     return [(name, rest) for name, _, rest in lines]
 

@@ -30,8 +30,8 @@ def reshape(n: MilNode) -> Result:
 
 
 def _copied(n: MilNode, x: Value, dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    """`dims` with extents of `x` in the place of zeros.  If the ranks differ, axes are counted from
-    the end, and missing ones are 1.
+    """`dims` with zeros replaced by extents of `x`.  If the ranks differ, axes are counted from the
+    end; axes that `x` lacks count as 1.
     """
     offset = x.type.rank - len(dims)
 
@@ -174,7 +174,7 @@ def pixel_unshuffle(n: MilNode) -> Result:
     if x.type.rank != 4 or k < 1:
         n.bad(f"expected images [N, C, H, W] and a factor of 1 or more, found {x.type} and {k}")
     batch, channels = x.type.shape[:2]
-    y = n.add(shape.SpaceToDepth(k), x)  # the blocks are before the channels
+    y = n.add(shape.SpaceToDepth(k), x)  # axis 1 of y: positions in a block, then channels
     rest = y.type.shape[2:]
     y = y.reshape(batch, k * k, channels, *rest).transpose(0, 2, 1, 3, 4)
     return y.reshape(batch, extents.product((channels, k * k)), *rest)
@@ -265,6 +265,6 @@ def one_hot(n: MilNode) -> Result:
     on = n.const(1, i32) if on is None else n.reshape(on, (1,))
     off = n.const(0, on.dtype) if off is None else off
     values = n.add(slicing.Concat(0), n.reshape(off, (1,)), n.reshape(on, (1,)))
-    # a negative index selects nothing: it does not count from the end
+    # a negative index does not count from the end; its row has only `off`
     indices = where(indices < 0, n.of_dims((depth,), ()), indices.cast(i64))
     return n.add(gather.OneHot(depth, n.int("axis", -1)), indices, values)

@@ -19,12 +19,13 @@ from tilesmith.ops import scatter, shape, slicing
 from tilesmith.ops.functions import where
 
 _FAR = (1 << 31) - 1
-"""An end after every extent."""
+"""An index past the end of every axis."""
 
 
 def _bounds(n: MilNode, x: Value) -> tuple[Value, Value, tuple[int, ...], tuple[bool, ...]]:
-    """Starts and ends as lists, the steps, and the axes of which a single element is taken.  The
-    masks replace a start or an end by the end of the axis.
+    """The starts, the ends, the steps, and for each axis whether a single element is taken.
+
+    Where a mask is true, the start or end is replaced by the respective end of the axis.
     """
     rank = x.type.rank
     begin, end = (listed(n.input(name)) for name in ("begin", "end"))
@@ -37,7 +38,7 @@ def _bounds(n: MilNode, x: Value) -> tuple[Value, Value, tuple[int, ...], tuple[
     first = np.where(backward, _FAR, 0)
     last = np.where(backward, -_FAR, _FAR)
     next_ = begin + 1
-    after = where(next_.equals(0), _FAR, next_)  # the element at -1 ends with the axis
+    after = where(next_.equals(0), _FAR, next_)  # -1: the last element
     begin = where(n.const(np.array(masks[0])), n.const(first, i64), begin)
     end = where(n.const(np.array(masks[1])), n.const(last, i64), end)
     end = where(n.const(np.array(masks[2])), after, end)
@@ -74,9 +75,7 @@ def slice_by_size(n: MilNode) -> Result:
 
 @mil_op("slice_update")
 def slice_update(n: MilNode) -> Result:
-    """The elements of a slice are replaced: along each axis, its places are counted from the
-    start.
-    """
+    """x with the elements of a slice replaced by `update`."""
     x, update = n.input("x"), n.input("update")
     begin, _, steps, single = _bounds(n, x)
     rank = x.type.rank

@@ -1,8 +1,8 @@
 """Core ML's models of rows of numbers: linear models, trees, support vectors, preparations.
 
-A row is the last axis of an array; other axes are samples.  A classifier gives the probabilities of
-the classes in the order of its labels, and the number of the best class, or its label if labels are
-integers.
+A row is the last axis of an array; other axes are samples.  A classifier computes the probabilities
+of the classes in the order of its labels.  It also gives the best class: its label if labels are
+integers, else its number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _flat(n: NodeContext, x: Value) -> Value:
 
 
 def _single(n: NodeContext, xs: Sequence[Value]) -> Value:
-    """The one input, with an axis at least."""
+    """The only input, with at least one axis."""
     if len(xs) != 1:
         n.bad(f"expected one input, found {len(xs)}")
     return xs[0] if xs[0].type.rank else n.reshape(xs[0], (1,))
@@ -73,7 +73,7 @@ def imputer(n: NodeContext, p: Message, xs: Sequence[Value]) -> Value:
 
 
 def normalizer(n: NodeContext, p: Message, xs: Sequence[Value]) -> Value:
-    """Rows divided by their norms; rows of zeros stay."""
+    """Rows divided by their norms; rows of zeros stay zeros."""
     x = _single(n, xs).cast(f32)
     sizes = {"LMax": reduce.ReduceMax, "L1": reduce.ReduceL1, "L2": reduce.ReduceL2}
     size = n.add(sizes[p.normType]((-1,), True), abs(x))
@@ -91,7 +91,7 @@ def array_feature_extractor(n: NodeContext, p: Message, xs: Sequence[Value]) -> 
 
 
 def one_hot_encoder(n: NodeContext, p: Message, xs: Sequence[Value]) -> Value:
-    """A number for each category; zeros for a value that is none."""
+    """A one-hot vector over the categories; all zeros for a value that is no category."""
     if p.int64Categories is None:
         n.unsupported("categories that are strings")
     x = n.reshape(_single(n, xs), (1,))
@@ -137,7 +137,7 @@ def glm_regressor(n: NodeContext, p: Message, xs: Sequence[Value]) -> Value:
 
 
 def _with_first(n: NodeContext, scores: Value) -> Value:
-    """Scores of all classes, of which the first is the reference and has 0."""
+    """The scores of all classes.  The first class is the reference, and its score is 0."""
     return n.add(slicing.Concat(-1 % scores.type.rank), _column(n, scores, 0.0), scores)
 
 
@@ -147,7 +147,7 @@ def _column(n: NodeContext, scores: Value, number: float) -> Value:
 
 
 def _complemented(n: NodeContext, probability: Value) -> Value:
-    """The probabilities of both classes from that of the second."""
+    """The probabilities of both classes, from the probability of the second class."""
     return n.add(slicing.Concat(-1 % probability.type.rank), 1.0 - probability, probability)
 
 
@@ -215,7 +215,7 @@ def _forest(n: NodeContext, p: Message) -> Forest:
 
 
 def _tree_scores(n: NodeContext, p: Message, xs: Sequence[Value]) -> Value:
-    """The sums of the leaves that rows reach, [..., outputs]."""
+    """The sums of the values of the leaves that rows reach, [..., outputs]."""
     x, trees = _single(n, xs).cast(f32), p.treeEnsemble
     outputs = max(int(trees.numPredictionDimensions), 1)
     lead = x.type.shape[:-1]
@@ -304,4 +304,5 @@ TABLES: Mapping[str, Table] = {
     "treeEnsembleClassifier": tree_classifier,
     "treeEnsembleRegressor": tree_regressor,
 }
-"""The functions of models by the names of their parameters.  A classifier's give probabilities."""
+"""The functions that compute models, by the names of the models' parameters.  The function of a
+classifier computes probabilities."""

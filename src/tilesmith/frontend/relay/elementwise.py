@@ -21,8 +21,9 @@ from tilesmith.ops.base import Op
 
 
 def same(name: str, make: Callable[..., Op], arity: int = 1, **attributes: Any) -> None:
-    """Register an operator that equals one of ours.  `attributes`: the name of each attribute, the
-    same in both, and its default.
+    """Register an operator that equals an operator of Tilesmith, made by `make`.
+
+    attributes: defaults by name; Relay and Tilesmith have the same names.
     """
 
     def convert(n: RelayNode) -> Result:
@@ -42,7 +43,7 @@ UNARY: dict[str, Callable[..., Op]] = {
     "bitwise_not": ew.BitwiseNot, "isnan": ew.IsNan, "isinf": ew.IsInf, "sigmoid": ac.Sigmoid,
     "nn.relu": ac.Relu, "copy": ew.Identity, "annotation.stop_fusion": ew.Identity,
 }  # fmt: skip
-"""Operators of one tensor that equal ours, by Relay's name."""
+"""Tilesmith's operators of one tensor, by the name of the equal Relay operator."""
 
 BINARY: dict[str, Callable[..., Op]] = {
     "subtract": ew.Sub, "multiply": ew.Mul, "divide": ew.Div, "power": ew.Pow,
@@ -53,7 +54,7 @@ BINARY: dict[str, Callable[..., Op]] = {
     "bitwise_xor": ew.BitwiseXor, "mod": partial(ew.Mod, True), "floor_mod": ew.Mod,
     "left_shift": partial(ew.BitShift, "left"), "add": ew.Add,
 }  # fmt: skip
-"""Operators of two tensors that equal ours."""
+"""Tilesmith's operators of two tensors, by the name of the equal Relay operator."""
 
 for _name, _make in UNARY.items():
     same(_name, _make)
@@ -67,7 +68,7 @@ same("nn.log_softmax", norm.LogSoftmax, axis=-1)
 
 
 def formula(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that registers a function of the operands."""
+    """A decorator: the function computes the operators `names` from their operands."""
 
     def enter(make: Callable[..., Any]) -> Callable[..., Any]:
         relay_op(*names)(lambda n: make(*n.inputs))
@@ -108,7 +109,7 @@ relay_op("cast")(lambda n: n.input(0).cast(n.dtype("dtype")))
 @relay_op("clip")
 def clip(n: RelayNode) -> Result:
     x, limits = n.input(0), [n.get("a_min", -math.inf), n.get("a_max", math.inf)]
-    if not x.dtype.is_float:  # an integer's limits may exceed its type
+    if not x.dtype.is_float:  # limits may be outside the range of an integer type
         limits = [min(max(v, x.dtype.min), x.dtype.max) for v in limits]
         limits = [math.ceil(limits[0]), math.floor(limits[1])]
     return fn.clip(x, *limits)
@@ -138,7 +139,7 @@ def bias_add(n: RelayNode) -> Result:
 
 
 def along(n: RelayNode, numbers: Value, axis: int, rank: int) -> Value:
-    """A list as a tensor of `rank` axes with all extents 1, except that of `axis`."""
+    """A list reshaped to `rank` axes: it lies along `axis`, and all other extents are 1."""
     count = extents.product(numbers.type.shape)
     return n.reshape(numbers, (*[1] * axis, count, *[1] * (rank - axis - 1)))
 
@@ -208,7 +209,7 @@ relay_op("cumprod")(partial(_running, make=scan.CumProd))
 
 
 def _channel_second(n: RelayNode, x: Value, axis: int) -> tuple[Value, tuple[int, ...]]:
-    """`x` with `axis` moved to place 1, and the order that moves it back."""
+    """`x` with `axis` moved to position 1, and the permutation that moves it back."""
     order = [a for a in range(x.type.rank) if a != axis]
     order.insert(1, axis)
     back = tuple(order.index(a) for a in range(len(order)))
@@ -221,7 +222,7 @@ def _back(x: Value, order: tuple[int, ...]) -> Value:
 
 @relay_op("nn.batch_norm")
 def batch_norm(n: RelayNode) -> Result:
-    """The normalised tensor, the mean and the variance.  At inference the statistics stay."""
+    """The normalised tensor, and the mean and variance, which inference does not change."""
     x, scale, offset, mean, deviation = n.inputs
     x, back = _channel_second(n, x, n.axis(n.int("axis", 1), x.type.rank))
     scale, offset = _parameters(n, scale, offset)
@@ -231,7 +232,7 @@ def batch_norm(n: RelayNode) -> Result:
 
 
 def _parameters(n: RelayNode, scale: Value, offset: Value) -> tuple[Value, Value]:
-    """The scale and the offset of a normalisation, which may be switched off."""
+    """The scale and the offset of a normalisation; 1 and 0 where attributes switch them off."""
     is_scaled, is_centred = n.get("scale", True), n.get("center", True)
     n.get("momentum")
     return (scale if is_scaled else scale * 0 + 1), (offset if is_centred else offset * 0)

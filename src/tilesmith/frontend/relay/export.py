@@ -27,9 +27,10 @@ FORMS = ("graph", "anf")
 
 
 def to_relay(graph: Graph, form: str = "graph") -> str:
-    """A Relay program that computes `graph`, whose sizes are fixed, with its constants.
+    """A Relay program that computes `graph`, with its constants.
 
-    Raises UnsupportedError for open sizes, or with the names of all operators that Relay lacks.
+    Raises UnsupportedError if an input has an open size.  For operators that Relay lacks, the error
+    names all of them.
     """
     for v in graph.inputs:
         if not v.type.is_static:
@@ -53,7 +54,7 @@ def to_relay(graph: Graph, form: str = "graph") -> str:
 
 
 def _expanded(graph: Graph) -> Graph:
-    """`graph` without composite operators that Relay lacks, also in bodies."""
+    """`graph` with composite operators that Relay lacks expanded, also in bodies."""
     kept = {id(n.op) for n in graph.nodes if isinstance(n.op, LayerNorm) and _is_last(n)}
     has_form = WRITERS.keys() - {LayerNorm}
     plain = decompose_only(graph, lambda op: type(op) not in has_form and id(op) not in kept)
@@ -61,7 +62,7 @@ def _expanded(graph: Graph) -> Graph:
 
 
 def _is_last(n: Node) -> bool:
-    """Whether a layer's normalisation is over the last axis, as Relay's."""
+    """Whether a LayerNorm has Relay's form: over the last axis, without statistics as results."""
     op: Any = n.op
     return op.axis in (-1, n.inputs[0].type.rank - 1) and not op.with_stats
 

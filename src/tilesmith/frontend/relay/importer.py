@@ -1,7 +1,8 @@
 """The walk over a Relay program: expressions become values, tuples of values, or closures.
 
-A call of a function is inlined.  A function that calls itself is a loop if its body is bindings and
-an `if` of which one branch ends in the call.  Other recursion must end at compile time.
+A call of a function is inlined.  A function that calls itself becomes a loop if its body is
+bindings and an `if`, and one branch of the `if` ends in the call.  Other recursion must end at
+compile time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ Item: TypeAlias = Any
 """A value, a closure, a failed value, or a tuple of items."""
 
 Graph: TypeAlias = "Callable[[Body | None, Sequence[Slot]], Item]"
-"""A part of a program: adds its nodes, for arguments, to a body or to the current builder."""
+"""A part of a program.  The function adds its nodes to a body, or for None to the current builder.
+It gets the part's arguments."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,8 +40,8 @@ class Scope:
     """Local names.
 
     parent: the enclosing scope.
-    body: the graph body in which the names are used, if the parent's are of another.
-    names: the meanings.
+    body: the graph body in which the names are used; None if it is the parent's.
+    names: the item of each name.
     """
 
     parent: Scope | None = None
@@ -58,7 +60,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Closure:
-    """A function with its scope; `itself` is the expression by which it calls itself."""
+    """A function with its scope.
+
+    itself: the expression by which the function's body refers to the function.
+    """
 
     function: sx.Function
     scope: Scope | None
@@ -66,7 +71,7 @@ class Closure:
 
 
 def captured(item: Item, body: Body) -> Item:
-    """The item in `body` that stands for one of the enclosing graph."""
+    """The item in `body` that stands for `item` of the enclosing graph."""
     if isinstance(item, tuple):
         return tuple(captured(i, body) for i in item)
     if isinstance(item, Closure):
@@ -75,18 +80,20 @@ def captured(item: Item, body: Body) -> Item:
 
 
 def flat(item: Item) -> list[Any]:
-    """The items in a tuple of tuples, in order."""
+    """The leaves of nested tuples, in order."""
     return [f for i in item for f in flat(i)] if isinstance(item, tuple) else [item]
 
 
 def built(like: Item, items: Iterator[Any]) -> Item:
-    """The tuple of tuples that is like another one and has these `items`."""
+    """Nested tuples with the structure of `like` and the leaves `items`."""
     return tuple(built(i, items) for i in like) if isinstance(like, tuple) else next(items)
 
 
 def straight(e: sx.Expr) -> tuple[tuple[tuple[str, sx.Expr], ...], sx.Expr]:
-    """The bindings of an expression, and what it ends in.  A result that is the last binding's
-    name, as in A-normal form, stands for that binding's expression.
+    """The bindings of an expression, and its result.
+
+    If the result is only the name of the last binding, as in A-normal form, that binding's
+    expression is the result.
     """
     bindings: tuple[tuple[str, sx.Expr], ...] = ()
     while isinstance(e, sx.Block):
@@ -105,13 +112,14 @@ class RelayImporter(Importer):
         self.module = module
         self._weights = weights
         self._active: dict[sx.Function, int] = {}
-        """The functions that are being called, with the number of open branches at the call."""
+        """The functions that are being inlined, each with the number of branches and loops around
+        its call that a run decides."""
         self._depth = self._open = 0
 
     # Expressions
 
     def evaluate(self, e: sx.Expr, scope: Scope, label: str = "") -> Item:
-        """The meaning of an expression; `label` is the name that it gets."""
+        """The item that an expression computes; `label` names its node."""
         match e:
             case sx.Name():
                 return scope.find(e.name)
@@ -164,7 +172,7 @@ class RelayImporter(Importer):
         raise ModelError("no pattern of a match fits")
 
     def _fits(self, pattern: sx.Pattern, item: Item, scope: Scope) -> bool:
-        """Whether an item is as a pattern says; the pattern's names are entered in `scope`."""
+        """Whether an item matches a pattern.  The pattern's names are bound in `scope`."""
         if isinstance(pattern, str):
             scope.names[pattern] = item
             return True
@@ -201,8 +209,10 @@ class RelayImporter(Importer):
     def _nested(
         self, body: Body, graph: Graph, arguments: Sequence[Slot], loc: str
     ) -> list[Slot] | None:
-        """The results of a graph whose nodes are added to `body`.  None if a node of it is
-        unsupported or invalid; then no problem is recorded and `body.misfit` has the reason.
+        """The results of `graph`, whose nodes are added to `body`.
+
+        None if a node is unsupported or invalid.  Then no problem is recorded, and `body.misfit`
+        has the reason.
         """
         outer, noted = self.builder, len(self._problems)
         self.builder = body
@@ -266,7 +276,7 @@ class RelayImporter(Importer):
                 self._active[function] = before
 
     def _entered(self, closure: Closure, body: Body | None, arguments: Sequence[Item]) -> Scope:
-        """The scope of a function's body, for arguments that are values of `body`."""
+        """A scope in which the function's parameters have `arguments`, which are values of `body`."""
         scope = Scope(closure.scope, body)
         for (name, type_), item in zip(closure.function.parameters, arguments, strict=True):
             if (
@@ -348,11 +358,11 @@ class RelayImporter(Importer):
 class _Loop:
     """A loop that is written as a function.
 
-    bindings: of the body, before its `if`.
-    condition: that of the `if`.
-    goes_on: whether the loop goes on where the condition is true.
-    again: the bindings and the call that begins the next iteration.
-    end: the result where the loop ends.
+    bindings: bindings of the function's body before its `if`.
+    condition: condition of the `if`.
+    goes_on: whether the loop continues if the condition is true; otherwise, if it is false.
+    again: the continuing branch: its bindings, and the call that begins the next iteration.
+    end: the other branch, the loop's result.
     """
 
     bindings: tuple[tuple[str, sx.Expr], ...]
@@ -363,7 +373,7 @@ class _Loop:
 
 
 def _loop(closure: Closure) -> _Loop | None:
-    """The loop that a function is; None if it is no loop."""
+    """A function as a loop; None if the function has another form."""
     bindings, branch = straight(closure.function.body)
     if closure.itself is None or not isinstance(branch, sx.Branch):
         return None
@@ -380,7 +390,7 @@ def _loop(closure: Closure) -> _Loop | None:
 
 
 def _calls(e: sx.Expr, closure: Closure) -> bool:
-    """Whether an expression is a call of the function by itself."""
+    """Whether an expression in a function's body calls that function."""
     return (
         isinstance(e, sx.Call)
         and type(e.callee) is type(closure.itself)

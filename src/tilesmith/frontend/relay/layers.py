@@ -26,7 +26,7 @@ _SPACE = ("", "W", "HW", "DHW")
 
 
 def layout_order(n: RelayNode, layout: str, wanted: str) -> tuple[int, ...]:
-    """The permutation of a layout's axes that gives the layout `wanted`."""
+    """The permutation of axes that turns `layout` into `wanted`."""
     if sorted(layout) != sorted(wanted):
         n.unsupported(f"layout {layout!r} in the place of {wanted!r}")
     return tuple(layout.index(c) for c in wanted)
@@ -38,7 +38,10 @@ def turned(x: Value, order: Sequence[int]) -> Value:
 
 
 def channels_second(n: RelayNode, x: Value, name: str = "layout") -> tuple[Value, tuple[int, ...]]:
-    """Images in a layout as [N, C, spatial...], and the order that brings them back."""
+    """Images as [N, C, spatial...], and the permutation that restores their layout.
+
+    name: the attribute with the layout.
+    """
     space = _SPACE[min(max(x.type.rank - 2, 0), 3)]
     order = layout_order(n, n.text(name, f"NC{space}"), f"NC{space}")
     return turned(x, order), tuple(int(i) for i in np.argsort(order))
@@ -54,8 +57,9 @@ def _windows(n: RelayNode, x: Value, kernel: Sequence[int]) -> Geometry:
 
 
 def operands(n: RelayNode, x: Value, w: Value, kernel: str) -> tuple[Value, Value, tuple[int, ...]]:
-    """Images as [N, C, ...] and weights in the layout `kernel` with its spatial axes last, and the
-    order that brings images back.
+    """Images as [N, C, ...], weights, and the permutation that restores the layout of images.
+
+    kernel: wanted layout of the weights without spatial axes, such as OI; these come last.
     """
     if not 3 <= x.type.rank == w.type.rank <= 5:
         n.bad(f"expected images and a kernel of 3 to 5 axes, found {x.type} and {w.type}")
@@ -226,7 +230,7 @@ relay_op("nn.upsampling3d")(partial(_upsampling, scales=("scale_d", "scale_h", "
 
 @relay_op("image.grid_sample")
 def grid_sample(n: RelayNode) -> Result:
-    """Samples of images at a grid [N, 2, H, W]."""
+    """Samples of images at positions that a tensor [N, 2, H, W] has."""
     n.text("layout", "NCHW", ("NCHW",))
     mode = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}[
         n.text("method", "bilinear", ("bilinear", "nearest", "bicubic"))

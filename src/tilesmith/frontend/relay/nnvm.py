@@ -1,7 +1,7 @@
 """NNVM's graphs, TVM's format before Relay, as Relay programs.
 
-A graph is a JSON object: nodes with operators, texts as attributes and inputs (node, result), the
-numbers of the nodes that are arguments, and the results.
+A graph is a JSON object with nodes, the numbers of the nodes that are arguments, and the results.
+A node has an operator, attributes (texts) and inputs (number of a node, number of its result).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _NAMES = {
     "block_grad": "copy", "matmul": "nn.matmul", "layout_transform": "layout_transform",
     "__layout_transform__": "layout_transform",
 }  # fmt: skip
-"""NNVM's names of operators that Relay has under another one.  For others, `nn.` is added."""
+"""Relay's names of operators by NNVM's.  Other operators have the same name, or `nn.` before it."""
 
 _ATTRIBUTES = {
     ("reshape", "shape"): "newshape", ("nn.leaky_relu", "alpha"): "alpha",
     ("strided_slice", "stride"): "strides", ("nn.upsampling", "scale"): "scale_h",
 }  # fmt: skip
-"""Attributes that Relay has under another name."""
+"""Relay's names of attributes, by Relay's operator and NNVM's name.  Others have the same name."""
 
 _SCALARS = {
     "__add_scalar__": ("add", False), "__sub_scalar__": ("subtract", False),
@@ -48,14 +48,14 @@ _SCALARS = {
     "__div_scalar__": ("divide", False), "__rdiv_scalar__": ("divide", True),
     "__pow_scalar__": ("power", False), "__rpow_scalar__": ("power", True),
 }  # fmt: skip
-"""Operators with a number: Relay's operator, and whether the number comes first."""
+"""Operators of a tensor and a number: Relay's operator, and whether the number comes first."""
 
 _SEVERAL = ("nn.batch_norm", "nn.dropout", "split")
 """Operators whose result is a tuple."""
 
 
 def is_nnvm(content: bytes | memoryview) -> bool:
-    """Whether a file is a graph of NNVM, and none of its successors with other operators."""
+    """Whether a file is a graph of NNVM.  MXNet's graphs, which have a similar form, are not."""
     if bytes(content[:256]).lstrip()[:1] != b"{":
         return False
     try:
@@ -121,7 +121,7 @@ def _unique(names: Iterable[str]) -> list[str]:
 
 
 def _value(text: Any) -> Any:
-    """An attribute's text as a number, a list of numbers, or itself."""
+    """An attribute's text as a number or a list of numbers; any other text stays."""
     try:
         return _tuples(ast.literal_eval(text))
     except (RecursionError, SyntaxError, TypeError, ValueError):

@@ -22,7 +22,7 @@ _HINTS = frozenset(
         "auto_scheduler_rewritten_layout", "meta_schedule_original_shape",
     }
 )  # fmt: skip
-"""Attributes that say again what operands say, or how TVM should compute."""
+"""Attributes that are ignored: they follow from the operands, or are hints for TVM's scheduling."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class RelayNode(CallingNode):
         return self.get(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An attribute, of the kind of `default` if that is not None."""
+        """An attribute; `default` if it is left out.  It must have the Python type of `default`."""
         self._read.add(name)
         value = self.attributes.get(name)
         if value is None:
@@ -95,7 +95,7 @@ class RelayNode(CallingNode):
         return value
 
     def text(self, name: str, default: str, among: tuple[str, ...] = ()) -> str:
-        """An attribute that is a text, among those that are supported."""
+        """An attribute that is a text; it must be one of `among` if these are given."""
         value = self.get(name, default)
         if among and value not in among:
             self.unsupported(f"attribute {name!r} = {value!r}; supported are {', '.join(among)}")
@@ -110,7 +110,7 @@ class RelayNode(CallingNode):
         return dtype
 
     def check_all_read(self) -> None:
-        """Raises UnsupportedError if an attribute has a meaning that was not asked for."""
+        """Raises UnsupportedError if the import function did not read an attribute that matters."""
         unknown = sorted(k for k, v in self.attributes.items() if v is not None)
         unknown = [k for k in unknown if k not in self._read and k not in _HINTS]
         if unknown:

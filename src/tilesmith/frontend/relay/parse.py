@@ -42,7 +42,7 @@ _INFIX = (
     {"+": "add", "-": "subtract"},
     {"*": "multiply", "/": "divide"},
 )
-"""Infix operators, those that bind weakest first."""
+"""Infix operators, in the order of rising precedence."""
 
 _TYPE_NAME = re.compile(r"(float|int|uint|bfloat|bool)([0-9]*)")
 _LETTERS = {"float": "f", "int": "i", "uint": "u", "bfloat": "bf", "bool": "bool"}
@@ -75,7 +75,7 @@ def parse(text: str, constants: Sequence[np.ndarray] | None) -> sx.Module:
 
 
 def _without_comments(text: str) -> str:
-    """`text` with spaces in the place of comments between `/*` and `*/`, which may be nested."""
+    """`text` with spaces instead of comments.  Comments (`/*` to `*/`) may be nested."""
     pieces, depth, start = [""], 0, 0
     for m in re.finditer(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*|\*/', text):
         if depth == 0 and m.group() == "/*":
@@ -103,7 +103,7 @@ class _Parser(TokenReader):
         return self.next().text
 
     def listed(self, close: str, read: Callable[[], T]) -> list[T]:
-        """Items with commas between them, up to and including the token `close`."""
+        """Items separated by commas.  Also reads the token `close` behind them."""
         items: list[T] = []
         while not self.accept(close):
             items.append(read())
@@ -202,7 +202,7 @@ class _Parser(TokenReader):
             self.expect("]")
         else:
             dims = ()
-            for opening, close in ("[]", "()"):  # a type of other types
+            for opening, close in ("[]", "()"):  # a list or tuple of types
                 if self.accept(opening):
                     self.listed(close, self.type)
                     return None
@@ -222,10 +222,10 @@ class _Parser(TokenReader):
     # Expressions
 
     def expression(self, is_value: bool = False) -> sx.Expr:
-        """Bindings, and the result.
+        """Bindings and a result, as one expression.
 
-        is_value: whether a semicolon ends it.  Otherwise an expression before a semicolon is a
-            binding without a name.
+        is_value: whether a semicolon ends the expression.  If not, the expression before a
+            semicolon is a binding without a name, and others follow.
         """
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -326,7 +326,7 @@ class _Parser(TokenReader):
         raise self.error("expected an expression", token)
 
     def variable(self, token: Token) -> sx.Expr:
-        """A name, then the elements of tuples that it selects.  Names may have points, too."""
+        """A local name, or an element of a tuple (`%a.0`).  Names may have points, too."""
         name, path = token.text[1:], []
         while name not in self.names:
             name, point, index = name.rpartition(".")
@@ -336,7 +336,7 @@ class _Parser(TokenReader):
         return self.item(sx.Name(name), path, token)
 
     def number(self, token: Token) -> tuple[int | float, DType]:
-        """A number as written, and the type that it has as an expression."""
+        """A number, and its element type."""
         sign = 1
         while token.text == "-":
             sign, token = -sign, self.next()

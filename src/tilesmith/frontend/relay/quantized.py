@@ -22,7 +22,7 @@ from tilesmith.ops.quantize import Dequantize
 
 
 def _along(n: RelayNode, v: Value, x: Value, axis: int) -> Value:
-    """A scale or zero point for all of `x`, or for each index of an axis."""
+    """A scale or zero point for all of `x` or for each index of `axis`, reshaped to broadcast."""
     if v.type.rank == 0 or v.type.size == 1:
         return n.reshape(v, ())
     return along(n, v, n.axis(axis, x.type.rank), x.type.rank)
@@ -58,7 +58,7 @@ def _scales(n: RelayNode, v: Value) -> np.ndarray:
 def _requantized(
     n: RelayNode, x: Value, scales: Sequence[Value], zeros: Sequence[Value], axis: int, to: DType
 ) -> Value:
-    """`x` with scale and zero point 0 of each list as integers with those of number 1."""
+    """`x`, integers with scales[0] and zeros[0], as integers with scales[1] and zeros[1]."""
     rounding = n.text("rounding", "UPWARD", ("UPWARD", "TONEAREST", "None"))
     n.text("compute_dtype", "int64", ("int64", "None"))
     source, target = (_scales(n, s) for s in scales)
@@ -90,7 +90,7 @@ def requantize(n: RelayNode) -> Result:
 
 
 def _centred(n: RelayNode, x: Value, zero: Value, axis: int) -> Value:
-    """The integers of `x` less their zero point."""
+    """`x` minus its zero point."""
     known = n.known(zero)
     if known is not None and not known.any():
         return x
@@ -126,7 +126,7 @@ def add(n: RelayNode) -> Result:
 @relay_op("qnn.mul")
 def multiply(n: RelayNode) -> Result:
     a, b, a_scale, a_zero, b_scale, b_zero, scale, zero = n.inputs
-    for unused in ("lhs_axis", "rhs_axis"):  # they matter for scales of channels only
+    for unused in ("lhs_axis", "rhs_axis"):  # they matter only if a channel has its own scale
         n.get(unused)
     product = _centred(n, a, a_zero, -1).cast(i32) * _centred(n, b, b_zero, -1).cast(i32)
     own = n.const((n.array(a_scale, "a scale") * n.array(b_scale, "a scale")).astype(np.float32))

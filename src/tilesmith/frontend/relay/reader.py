@@ -31,7 +31,7 @@ _START = re.compile(
     rb"\s*(?:(?:/\*.*?\*/|//[^\n]*)\s*)*(?:#\[version|def @|free_var %|fn \()", re.S
 )
 _PEEK = 1 << 16
-"""Bytes in which the program begins."""
+"""Number of bytes at the start of a file among which the program must begin."""
 
 
 def recognises(source: Source) -> bool:
@@ -58,7 +58,7 @@ def read(source: Source) -> sx.Module:
 
 
 def parameters_of(source: Source) -> dict[str, np.ndarray]:
-    """The arrays of the file of parameters beside a program; none without one."""
+    """The arrays in the file of parameters beside a program; empty without such a file."""
     content = source.companion(".params")
     return {} if content is None else read_parameters(content)
 
@@ -107,7 +107,7 @@ def _output_names(count: int, taken: set[str]) -> list[str]:
 def _declared(
     name: str, type_: sx.Type, stored: Mapping[str, np.ndarray] = {}
 ) -> Iterator[Declared]:
-    """The inputs for a parameter: several if it is a tuple."""
+    """The inputs for a parameter of @main: one, several for a tuple, none if `stored` has it."""
     if name in stored:
         return
     if isinstance(type_, tuple):
@@ -120,7 +120,7 @@ def _declared(
 
 
 def _checked(name: str, array: np.ndarray, type_: sx.Type) -> np.ndarray:
-    """A parameter's contents.  Raises ModelError if they are not of the declared type."""
+    """`array` as the contents of a parameter.  Raises ModelError if its type is not `type_`."""
     if isinstance(type_, sx.Tensor):
         fits = len(type_.dims) == array.ndim and array.dtype == type_.dtype.numpy
         if not fits or any(isinstance(d, int) and d != n for d, n in zip(type_.dims, array.shape)):
@@ -135,7 +135,7 @@ def _checked(name: str, array: np.ndarray, type_: sx.Type) -> np.ndarray:
 
 
 def _parts(part: object) -> Iterator[object]:
-    """A part of a program and all in it, in order."""
+    """A part of a program, then all parts inside it, in order."""
     yield part
     inner = part if isinstance(part, tuple) else ()
     if type(part).__module__ == sx.__name__:
@@ -151,7 +151,7 @@ def _operators(module: sx.Module) -> list[tuple[str, str]]:
 
 
 def nodes(source: Source) -> list[tuple[str, str]]:
-    """The places and operators of a program's calls."""
+    """The lines and operators of a program's calls."""
     with errors_name(source.name):
         return _operators(read(source))
 

@@ -1,4 +1,4 @@
-"""Relay's operators that move elements, choose them, and make tensors."""
+"""Relay's operators that move or select elements, or make tensors."""
 
 from __future__ import annotations
 
@@ -43,8 +43,11 @@ def reshape(n: RelayNode) -> Result:
 
 
 def _dims(n: RelayNode, own: Sequence[Dim], wanted: Sequence[int]) -> tuple[Dim, ...]:
-    """A new shape.  0 copies an extent, -1 stands for the rest, -2 copies all extents that are
-    left, -3 multiplies two, -4 divides one into the next two numbers.
+    """The new shape of a reshape from shape `own`.
+
+    wanted: extents, and codes that consume extents of `own` in order: 0 copies an extent, -2 copies
+        all that are left, -3 multiplies two, -4 splits one into the next two numbers.  -1 is the
+        extent that keeps the number of elements.
     """
     dims: list[Dim] = []
     read, rest, numbers = 0, -1, list(wanted)
@@ -310,7 +313,7 @@ def arange(n: RelayNode) -> Result:
     return numbers.cast(dtype)
 
 
-# Elements by their places
+# Elements at indices
 
 
 @relay_op("take")
@@ -323,7 +326,7 @@ def take(n: RelayNode) -> Result:
     if batch:
         n.unsupported("attribute 'batch_dims'")
     places = places.cast(i64)
-    if mode == "clip":  # a negative place is clipped, too
+    if mode == "clip":  # a negative index becomes 0
         last = n.of_dims((extents.difference(x.type.shape[axis], 1),), ())
         places = fn.clamp(places, 0, last)
     elif mode == "wrap":
@@ -338,7 +341,7 @@ def gather_elements(n: RelayNode) -> Result:
 
 
 def _tuples(places: Value) -> Value:
-    """Index tuples, which TVM has along the first axis, along the last."""
+    """Index tuples moved from the first axis, where TVM has them, to the last."""
     return places.transpose(*range(1, places.type.rank), 0)
 
 
@@ -364,7 +367,7 @@ def _scatter(n: RelayNode, reduction: str = "") -> Result:
 
 
 def _reduction(n: RelayNode, name: str) -> str:
-    """The name of our reduction for an attribute of a scatter."""
+    """Tilesmith's name of the reduction that attribute `name` of a scatter states."""
     mode = n.text(name, "update", ("update", "add", "mul", "min", "max"))
     return {"update": "none"}.get(mode, mode)
 

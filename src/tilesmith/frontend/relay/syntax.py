@@ -1,7 +1,7 @@
 """The syntax of Relay, as its parser leaves it.
 
-A block of bindings is one object, whether they were written with `let` (A-normal form) or as
-numbered nodes of a graph, so that long programs aren't deep.
+Bindings become one object, a `Block`, whether they were written with `let` (A-normal form) or as
+numbered nodes of a graph.  So the tree of a long program isn't deep.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilesmith.ir.dtypes import DType
 class Tensor:
     """A tensor's type.
 
-    dims: the extents; the name of an open one, or "" for `?`.
+    dims: the extents; for an open extent its name, or "" for `?`.
     dtype: element type.
     """
 
@@ -28,7 +28,7 @@ class Tensor:
 
 
 Type: TypeAlias = "Tensor | tuple[Type, ...] | None"
-"""A type.  None stands for types that nothing needs: functions, and types that are left out."""
+"""A type.  None stands for a function's type, and for a type that is left out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +66,7 @@ class Literal:
     """A constant.
 
     array: its contents.
-    name: for messages and new weights; empty for a number in the text.
+    name: its name in messages, and for new weights; empty for a number in the text.
     """
 
     array: np.ndarray

@@ -20,14 +20,14 @@ PARAMETERS, _ARRAY = 0xF7E58D4F05049CB7, 0xDD5E40F096B4A13F
 """The numbers at the beginning of a file of parameters, and of an array."""
 
 _KINDS = ("i", "u", "f", "", "bf")
-"""The letters of element types by DLPack's code."""
+"""The letters that begin names of element types, by DLPack's type code."""
 
 _HEADER = struct.Struct("<QQiiiBBH")
 _MOST_AXES = 32
 
 
 class _Bytes:
-    """Bytes that are read from the front.  Raises ModelError where they end too early."""
+    """Reads bytes from front to back.  Raises ModelError if they end too early."""
 
     def __init__(self, content: bytes | memoryview, what: str) -> None:
         self._content, self._at, self._what = memoryview(content), 0, what

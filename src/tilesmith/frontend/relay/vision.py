@@ -1,4 +1,4 @@
-"""Relay's operators of detectors: regions of images, and the choice of boxes."""
+"""Relay's operators for object detection: pools over regions, and suppression of boxes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def roi_align(n: RelayNode) -> Result:
 
 
 def pair(n: RelayNode, name: str) -> tuple[int, int]:
-    """An attribute that is two integers, or one for both."""
+    """An attribute of two integers.  A single integer stands for both."""
     numbers = n.ints(name)
     if len(numbers) not in (1, 2):
         n.bad(f"attribute {name!r}: expected two integers, found {list(numbers)}")
@@ -45,7 +45,7 @@ def roi_pool(n: RelayNode) -> Result:
 
 @relay_op("vision.all_class_non_max_suppression")
 def all_class_suppression(n: RelayNode) -> Result:
-    """The kept boxes, (batch, class, box) each, and their number."""
+    """The indices (batch, class, box) of each kept box, and the number of kept boxes."""
     boxes, scores, most, overlap, least = n.inputs
     n.text("output_format", "onnx", ("onnx",))
     limits = listed(most), listed(overlap, f32), listed(least, f32)
@@ -54,15 +54,17 @@ def all_class_suppression(n: RelayNode) -> Result:
 
 
 def _entry(n: RelayNode, rows: Value, number: int, count: int = 1) -> Value:
-    """Entries of each row of a tensor [images, rows, entries]."""
+    """`count` entries of each row of a tensor [images, rows, entries], from entry `number` on."""
     one = n.add(slicing.Slice((number,), (number + count,), (2,), (1,)), rows)
     return one if count > 1 else n.reshape(one, rows.type.shape[:2])
 
 
 @relay_op("vision.get_valid_counts")
 def valid_counts(n: RelayNode) -> Result:
-    """The number of boxes above a score, the boxes with these in front, and their places.  Other
-    boxes and places are -1.
+    """For each image: the number of valid boxes, the boxes, and their indices.
+
+    A valid box has a score above the threshold.  Valid boxes come first; other boxes and their
+    indices are -1.
     """
     x = n.input(0)
     threshold = n.input(1) if len(n.slots) > 1 else n.const(n.get("score_threshold", 0.0), f32)
@@ -80,7 +82,10 @@ def valid_counts(n: RelayNode) -> Result:
 
 @relay_op("vision.non_max_suppression")
 def non_max_suppression(n: RelayNode) -> Result:
-    """The places of the kept boxes of one image, best first, then -1; and their number."""
+    """The indices of the kept boxes of one image, and their number.
+
+    The best box comes first; -1 follows the last one.
+    """
     x, valid, places, most, overlap = n.inputs
     label, is_forced = n.int("id_index", 0), n.get("force_suppress", False)
     gives_places, best = n.get("return_indices", True), n.int("top_k", -1)

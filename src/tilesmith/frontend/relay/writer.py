@@ -51,7 +51,7 @@ class Writer:
         return self._names[v]
 
     def stored(self, array: np.ndarray, dtype: DType) -> str:
-        """A constant as an operand: a number, or a place in the section of constants."""
+        """A constant as an operand: a number, or a reference to the section of constants."""
         if array.ndim == 0 and (dtype in _SUFFIXES or dtype is bool_):
             return self.number(array.item(), dtype)
         key = f"{dtype}{array.shape}", array.tobytes()
@@ -61,7 +61,7 @@ class Writer:
         return self._stored[key]
 
     def number(self, value: Any, dtype: DType) -> str:
-        """A number of a type as an operand."""
+        """A number as an operand of element type `dtype`."""
         if dtype is bool_:
             return str(bool(value))
         if dtype not in _SUFFIXES:
@@ -77,7 +77,7 @@ class Writer:
         return f"%{name}" if name not in self._taken else self.fresh()
 
     def bind(self, expression: str) -> str:
-        """The name of a new binding."""
+        """Bind `expression` to a new name; returns the name."""
         if self._is_anf:
             name = self.fresh()
             self.let(name, expression)
@@ -91,7 +91,7 @@ class Writer:
         self.lines.append(f"let {name} = {expression};")
 
     def call(self, operator: str, *operands: str, **attributes: Any) -> str:
-        """The name of a new call.  Attributes that are None are omitted."""
+        """Bind a call to a new name; returns the name.  Attributes that are None are omitted."""
         stated = [f"{k}={_attribute(v)}" for k, v in attributes.items() if v is not None]
         return self.bind(f"{operator}({', '.join((*operands, *stated))})")
 
@@ -106,7 +106,7 @@ class Writer:
 
     @contextmanager
     def nested(self) -> Iterator[list[str]]:
-        """A context whose lines are those of a block in braces."""
+        """A context in which new lines go to a block in braces; yields these lines."""
         outer, self.lines = self.lines, []
         self._depth += 1
         try:
@@ -116,7 +116,7 @@ class Writer:
             self._depth -= 1
 
     def joined(self, lines: Sequence[str]) -> str:
-        """The lines of a block, between its braces."""
+        """The text between the braces of a block with these lines."""
         indent = "\n" + "  " * (self._depth + 1)
         return "".join(indent + line for line in lines) + "\n" + "  " * self._depth
 
@@ -135,10 +135,10 @@ class Writer:
         writers: Mapping[type[Op], Callable[..., Any]],
         result: Callable[[Sequence[str]], str] | None = None,
     ) -> str:
-        """A block that computes a body for arguments.
+        """The text of a block that computes a body for `arguments`.
 
-        result: makes the block's result of those of the body; None for a tuple, if there are
-            several.
+        result: makes the block's result from the body's results.  None: the result itself, or a
+            tuple of several.
         """
         self.constants |= graph.constant
         self._names |= zip(graph.inputs, arguments, strict=True)
@@ -152,7 +152,7 @@ class Writer:
 
 
 def _float(value: float) -> str:
-    """A float, with which no sign is lost."""
+    """A float as text.  -0.0 keeps its sign."""
     return repr(float(value))
 
 

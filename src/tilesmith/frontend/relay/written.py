@@ -49,7 +49,10 @@ def _writes(*kinds: type[Op]) -> Callable[[Callable[..., Any]], Callable[..., An
 
 
 def _named(name: str, **attributes: str) -> WriteNode:
-    """A writer of a call with the same operands.  `attributes`: Relay's name -> ours."""
+    """A writer of a call of Relay's operator `name` with the node's operands.
+
+    attributes: Relay's name of an attribute -> the name in Tilesmith's operator.
+    """
 
     def write(w: Writer, n: Node) -> str:
         settings = {k: getattr(n.op, ours) for k, ours in attributes.items()}
@@ -58,7 +61,7 @@ def _named(name: str, **attributes: str) -> WriteNode:
     return write
 
 
-for _name, _kind in reversed((*UNARY.items(), *BINARY.items())):  # the first of several names
+for _name, _kind in reversed((*UNARY.items(), *BINARY.items())):  # the first name wins
     if isinstance(_kind, type):
         WRITERS[_kind] = _named(_name)
 WRITERS |= {
@@ -118,8 +121,10 @@ def _clip(w: Writer, n: Node) -> str:
 
 
 def _formula(kind: type[Op]) -> Callable[[Callable[..., str]], Callable[..., str]]:
-    """A decorator that registers an elementwise operator as a formula.  The function gets the
-    writer, the operator, the operand, and a function that writes numbers of its type.
+    """A decorator that registers a function as the formula of an elementwise operator.
+
+    The function gets the writer, the operator, the operand, and a function that writes numbers of
+    the operand's type.
     """
 
     def enter(make: Callable[..., str]) -> Callable[..., str]:
@@ -135,7 +140,7 @@ def _formula(kind: type[Op]) -> Callable[[Callable[..., str]], Callable[..., str
 
 @_formula(ew.Round)
 def _round(w: Writer, op: Any, x: str, number: Callable[[float], str]) -> str:
-    """Relay rounds ties away from zero, and ours go to even numbers."""
+    """Round ties to even numbers.  Relay's `round` rounds them away from zero."""
     whole = w.call("trunc", x)
     is_tie = w.call("equal", w.call("abs", w.call("subtract", x, whole)), number(0.5))
     half = w.call("round", w.call("multiply", x, number(0.5)))
@@ -260,7 +265,7 @@ def _matmul(w: Writer, n: Node) -> str:
     return w.call("reshape", y, newshape=out.static_shape)
 
 
-# Shapes and places
+# Shapes and indices
 
 
 @_writes(shape.Reshape, shape.Squeeze, shape.Unsqueeze, shape.Flatten)
@@ -312,7 +317,7 @@ def _pad(w: Writer, n: Node) -> str:
 
 
 def _from_front(w: Writer, places: Value, extents: Any) -> str:
-    """Places counted from the front: ours may be negative."""
+    """Indices counted from the front.  A negative index of Tilesmith counts from the end."""
     constant = w.constants.get(places)
     if places.dtype.kind == "uint" or (
         constant is not None and constant.data.array.min(initial=0) >= 0
@@ -325,7 +330,7 @@ def _from_front(w: Writer, places: Value, extents: Any) -> str:
 
 @_writes(gather.FromFront)
 def _front(w: Writer, n: Node) -> str:
-    """Relay does not check places, so that only the type changes."""
+    """Cast indices to i64.  Relay does not check them."""
     return w.call("cast", w.name(n.inputs[0]), dtype="int64")
 
 
@@ -462,7 +467,10 @@ def _if(w: Writer, n: Node) -> Sequence[str]:
 
 @_writes(Loop)
 def _loop(w: Writer, n: Node) -> Sequence[str]:
-    """A function that calls itself: of the iteration's number, the condition, carried values."""
+    """A loop becomes a function that calls itself.
+
+    Its parameters are the iteration's number, the condition if there is one, and carried values.
+    """
     op: Any = n.op
     if op.symbols or op.inside or op.sliced or op.collected:
         raise UnsupportedError("Relay has no form of loops that collect results or change extents")
