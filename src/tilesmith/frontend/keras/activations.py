@@ -15,7 +15,7 @@ from tilesmith.ops import norm, slicing
 from tilesmith.ops.base import Op
 
 Function: TypeAlias = Callable[[KerasNode, Value, dict[str, Any]], Value]
-"""An activation of a value, with options by name."""
+"""A function that applies an activation to a value.  It gets the activation's options by name."""
 
 _PLAIN: dict[str, Callable[[], Op]] = {
     "exponential": ew.Exp,

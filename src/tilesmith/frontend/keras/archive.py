@@ -28,7 +28,7 @@ from tilesmith.support.rehearsal import survives
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _CONFIG, _WEIGHTS, _METADATA = "config.json", "model.weights.h5", "metadata.json"
 _TEXT_BYTES, _WEIGHT_BYTES, _RATIO = 1 << 26, 1 << 36, 1100
-"""Upper bounds: bytes of a text, bytes of the weights, and bytes for each compressed byte."""
+"""Upper bounds: bytes of a text, bytes of the weights, and bytes that a compressed byte gives."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _hdf5(content: bytes) -> Any:
         check_tree(file, len(content))
         return file
 
-    if not survives(lambda: read_all(opened())):  # HDF5 follows damaged references
+    if not survives(lambda: read_all(opened())):  # damaged files crash HDF5
         raise ModelError("expected a Keras file, found one on which the HDF5 library crashes")
     return opened()
 

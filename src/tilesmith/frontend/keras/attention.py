@@ -19,7 +19,7 @@ from tilesmith.ops import norm
 
 
 def causal(n: KerasNode, rows: Dim, columns: Dim) -> Value:
-    """Bools [rows, columns]: whether the column is not after the row."""
+    """Bools [rows, columns], true where the column's index is at most the row's."""
     return n.positions(columns, 2, 1) <= n.positions(rows, 2, 0)
 
 
@@ -28,7 +28,10 @@ def _both(a: Value | None, b: Value | None) -> Value | None:
 
 
 def _projected(n: KerasNode, x: Value, name: str, index: int, of: int) -> Value:
-    """`x` [..., D] times a kernel [D, heads, width], plus a bias: [..., heads, width]."""
+    """`x` [..., D] times a kernel [D, heads, width], plus a bias; gives [..., heads, width].
+
+    name, index, of: the projection's name, its number, and the number of projections.
+    """
     own = _part(n, name, index, of)
     w = own.weight(0)
     depth, *heads = n.shape(w)
@@ -56,7 +59,7 @@ def multi_head_attention(n: KerasNode) -> Any:
     axes = n.axes((axes,) if isinstance(axes, int) else tuple(axes), q.type.rank)
     outside = [a for a in range(q.type.rank - 1) if a not in axes]
     flat: list[Value] = []
-    for p in projected:  # [outside..., axes..., heads, width] as [outside..., heads, rows, width]
+    for p in projected:  # [outside..., axes..., heads, width] to [outside..., heads, rows, width]
         dims = p.type.shape
         p = p.transpose(*outside, q.type.rank - 1, *axes, q.type.rank)
         rows = extents.product(dims[a] for a in axes)
@@ -79,7 +82,7 @@ def multi_head_attention(n: KerasNode) -> Any:
         y = n.add(att.Attention(), *flat, *([] if mask is None else [mask]))
     dims, count = q.type.shape, len(outside)
     y = n.reshape(y, (*y.type.shape[: count + 1], *(dims[a] for a in axes), y.type.shape[-1]))
-    order = [*outside, -1, *axes]  # the axis of the query, for each axis of y
+    order = [*outside, -1, *axes]  # for each axis of y the query's axis
     places = [order.index(a) for a in range(q.type.rank - 1)]
     y = y.transpose(*places, count, y.type.rank - 1)
     if gated:
@@ -107,7 +110,10 @@ def _operands(n: KerasNode) -> tuple[Tensor, Tensor, Tensor | None]:
 def _mask(
     n: KerasNode, query: Tensor, value: Tensor, key: Tensor | None, rows: Dim, columns: Dim
 ) -> Value | None:
-    """The keys that a query attends to, [batch or 1, rows, columns]; None for all."""
+    """Whether each query (row) attends to each key (column), [batch or 1, rows, columns].
+
+    None if all queries attend to all keys.
+    """
     mask = None
     tensors = (("query", query), ("value", value), ("key", key))
     for axis, (name, t) in zip((-1, -2, -2), tensors, strict=True):
@@ -123,7 +129,7 @@ def _mask(
 
 
 def _given(n: KerasNode, name: str, tensor: Tensor | None) -> Value | None:
-    """The mask that the call gives by name, or else that of a tensor."""
+    """The mask that the call passes as argument `name`, or else the mask of `tensor`."""
     passed = n.kwargs.get(name)
     if isinstance(passed, Tensor) and isinstance(passed.value, Value):
         return passed.value.cast(bool_)

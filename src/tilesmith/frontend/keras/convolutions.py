@@ -1,4 +1,4 @@
-"""Keras' convolutions and pools.  Our operators have the channels second."""
+"""Keras' convolutions and pools.  Tilesmith's operators have the channels as second axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PADDING = ("valid", "same", "causal")
 
 
 def geometry(n: KerasNode, x: Value, kernel: Sequence[int], strides: Sequence[int]) -> Geometry:
-    """The windows of a layer over `x`, whose channels are second."""
+    """The windows of a layer over `x` [N, C, spatial...]."""
     rank = len(kernel)
     if x.type.rank != rank + 2:
         n.bad(f"expected images of {rank + 2} axes, found {x.type}")
@@ -33,7 +33,7 @@ def geometry(n: KerasNode, x: Value, kernel: Sequence[int], strides: Sequence[in
 
 
 def filters(n: KerasNode, index: int, rank: int) -> Value:
-    """Weight number `index`, [kernel..., a, b], as [b, a, kernel...]."""
+    """Weight number `index`, transposed from [kernel..., a, b] to [b, a, kernel...]."""
     w = n.weight(index)
     if w.type.rank != rank + 2:
         n.bad(f"expected filters of {rank + 2} axes, found {w.type}")
@@ -91,14 +91,14 @@ def transposed_convolution(n: KerasNode) -> Value:
     x, w = n.channels_first(n.input()), n.weight(0)
     if w.type.rank != rank + 2:
         n.bad(f"expected filters of {rank + 2} axes, found {w.type}")
-    w = w.transpose(rank + 1, rank, *range(rank))  # [kernel..., out, in] as [in, out, kernel...]
+    w = w.transpose(rank + 1, rank, *range(rank))  # [kernel..., out, in] to [in, out, kernel...]
     g = geometry(n, x, n.shape(w)[2:], n.positive("strides", rank, 1))
     extra = n.option("output_padding", None)
     extra = None if extra is None else n.integers("output_padding", rank)
     same = n.option("padding", "valid") == "same"
     cuts: list[tuple[int, int]] = []
     for i, (r, s) in enumerate(zip(g.reach, g.strides)):
-        # elements to cut off, as if they were the padding of the convolution that this transposes
+        # elements to cut off: the padding of the convolution whose transpose this is
         if extra is None:
             cut = r - s if same else min(r - s, 0)
         else:
@@ -133,8 +133,10 @@ def global_pooling(n: KerasNode) -> Value:
 
 @layer(*(f"Adaptive{k}Pooling{r}D" for k in ("Max", "Average") for r in (1, 2, 3)))
 def adaptive_pooling(n: KerasNode) -> Value:
-    """Pools of as many windows as the layer says: window i is floor(i n / m) to ceil((i + 1) n / m)
-    of n elements for m windows.
+    """Pools with a fixed number of windows.
+
+    For n elements and m windows, window i has the elements from floor(i n / m) to, but not
+    including, ceil((i + 1) n / m).
     """
     rank, x = rank_of(n), n.channels_first(n.input())
     sizes = n.positive("output_size", rank)

@@ -79,7 +79,7 @@ def reversible_embedding(n: KerasNode) -> Value | Tensor:
 
 @layer("LayerScale")
 def layer_scale(n: KerasNode) -> Value:
-    """The layer of keras.applications' ConvNeXt."""
+    """The layer LayerScale of keras.applications' ConvNeXt."""
     return n.input() * n.weight(0)
 
 

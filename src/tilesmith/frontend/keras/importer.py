@@ -65,7 +65,7 @@ class KerasImporter(Importer):
         weights: Weights,
         prefix: str,
     ) -> None:
-        """Computes a tensor, and before it the tensors that it needs."""
+        """Adds the call of a layer that computes `wanted`, after all calls that it depends on."""
         waiting, begun = [(wanted.layer, wanted.call)], set[tuple[str, int]]()
         while waiting:
             key = waiting[-1]
@@ -158,7 +158,7 @@ class KerasImporter(Importer):
     def _inner(
         self, stored: Any, weights: Weights, args: Any, kwargs: dict[str, Any], loc: str
     ) -> Any:
-        """The result of a layer inside a layer.  `stored` is its serialised form."""
+        """The result of a layer inside a layer.  `stored` is the serialised inner layer."""
         kind, config = str(expect(stored, dict, "a layer").get("class_name")), stored.get("config")
         if isinstance(config, dict):
             kind, config = modern(kind, config)
@@ -169,7 +169,7 @@ class KerasImporter(Importer):
 
 
 def refusal(kind: str, is_operation: bool) -> str:
-    """The reason for which a class can't be imported."""
+    """The reason why a class can't be imported."""
     if kind in ("Lambda", "TFOpLambda", "TensorFlowOpLayer"):
         return "it runs code of its author, which is not in the file; use layers or keras.ops"
     if is_operation:
@@ -186,7 +186,7 @@ def _tensors(made: Any, mask: Value | None) -> Any:
 
 
 def _filled(tree: Any, results: dict[tuple[str, int], Any]) -> Any:
-    """Arguments with tensors in the place of references."""
+    """Arguments in which each reference is replaced by its tensor."""
     if isinstance(tree, Reference):
         return _pick(results, tree)
     if isinstance(tree, dict):

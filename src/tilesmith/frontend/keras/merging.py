@@ -26,7 +26,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _aligned(n: KerasNode, inputs: Sequence[Value]) -> list[Value]:
-    """Tensors of one rank: a shorter one gets axes of extent 1 after its batch."""
+    """Tensors of equal rank.  A tensor of lower rank gets axes of extent 1 after its batch axis."""
     most = max(v.type.rank for v in inputs)
 
     def wide(v: Value) -> Value:

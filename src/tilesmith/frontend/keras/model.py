@@ -15,14 +15,14 @@ from tilesmith.frontend.keras.registry import LAYERS
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 _CONSTANT = "_CONSTANT_VALUE"
-"""The name of a number in the place of a tensor, in files of Keras 2."""
+"""In files of Keras 2, the mark of a number that stands instead of a tensor."""
 
 MODELS = ("Functional", "Model", "Sequential")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A tensor: result number `index` of call number `call` of a layer."""
+    """A reference to a tensor: result number `index` of call number `call` of a layer."""
 
     layer: str
     call: int
@@ -36,8 +36,9 @@ class Layer:
     kind: its class.
     name: its name.
     config: its configuration.
-    calls: the calls of the layer: arguments, and named arguments.
-    first: the number of its first call in other calls: 1 for models in files of Keras 1 and 2.
+    calls: the positional and the named arguments of each call of the layer.
+    first: the number by which references name its first call: 1 for models in files of Keras 1
+        and 2, otherwise 0.
     group: the name of its group of weights.
     is_operation: whether it is an operation on tensors.
     """
@@ -52,14 +53,14 @@ class Layer:
 
 
 def expect(value: Any, kind: type, what: str) -> Any:
-    """A part of a configuration, of a Python type `kind`.  Raises ModelError for another type."""
+    """`value`, a part of a configuration.  Raises ModelError if its type is not `kind`."""
     if not isinstance(value, kind):
         raise ModelError(f"{what}: expected {kind.__name__}, found {type(value).__name__}")
     return value
 
 
 def layers_of(kind: str, config: Any) -> list[Layer]:
-    """The layers of a model in order.  Those of a Sequential model call one another in turn."""
+    """The layers of a model in order.  In a Sequential model, each layer reads the one before."""
     stored = config.get("layers") if isinstance(config, dict) else config
     used: Counter[str] = Counter()
     made: list[Layer] = []
@@ -93,8 +94,10 @@ def layers_of(kind: str, config: Any) -> list[Layer]:
 
 
 def _is_layer(item: dict[str, Any]) -> bool:
-    """Whether an item of a model is a layer, and not an operation of Keras 3.  HDF5 files don't
-    say from which module a class is, but only layers can be trained.
+    """Whether an item of a model is a layer, and not an operation of Keras 3.
+
+    HDF5 files don't state the module of a class.  There, an item with an entry `trainable` is a
+    layer, and so is one with a `dtype` whose class is a known layer.
     """
     if "module" in item:
         return ".ops" not in str(item["module"])
@@ -112,8 +115,9 @@ def _snake(name: str) -> str:
 
 
 def inputs_of(kind: str, config: Any, layers: list[Layer]) -> list[str]:
-    """The names of the layers that stand for a model's inputs.  A Sequential model without an input
-    layer gets its input in place of the result of a layer before the first.
+    """The names of the layers that stand for a model's inputs.
+
+    For the input of a Sequential model without an input layer, the name is empty.
     """
     if kind != "Sequential":
         return [r.layer for r in references(config.get("input_layers", []))]
@@ -128,13 +132,16 @@ def outputs_of(kind: str, config: Any, layers: list[Layer]) -> list[Reference]:
         return [Reference(layers[-1].name, 0, 0)]
     of = {layer.name: layer for layer in layers}
     outputs = list(references(config.get("output_layers", [])))
-    # Keras 3 counts calls of functional models from 1 here, and from 0 in other calls.
+    # In `output_layers`, Keras 3 counts calls of functional models from 1; elsewhere from 0.
     shifted = {k for k, v in of.items() if v.kind in MODELS[:2] and not v.first}
     return [Reference(o.layer, max(o.call - (o.layer in shifted), 0), o.index) for o in outputs]
 
 
 def _call(stored: Any) -> tuple[Any, dict[str, Any]]:
-    """The arguments of a call: of Keras 3 a dictionary, before that a list of references."""
+    """The positional and named arguments of a serialised call.
+
+    Keras 3 stores a dictionary, older versions store a list of references.
+    """
     if isinstance(stored, dict):
         kwargs = expect(stored.get("kwargs", {}), dict, "the named arguments")
         return argument(stored.get("args", [])), argument(kwargs)
@@ -154,7 +161,7 @@ def _call(stored: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def argument(tree: Any, is_old: bool = False) -> Any:
-    """An argument of a call, with references, slices and arrays in place of serialised ones.
+    """An argument of a call, in which references, slices and arrays are deserialised.
 
     is_old: whether lists such as ["dense", 0, 0] are references, as in Keras 2.
     """
@@ -189,15 +196,13 @@ def argument(tree: Any, is_old: bool = False) -> Any:
 
 
 def is_reference(item: Any) -> bool:
-    """Whether a list names a tensor: a layer's name and two numbers."""
+    """Whether `item` is a serialised reference: a list of a layer's name and two numbers."""
     is_long = isinstance(item, list) and len(item) in (3, 4) and isinstance(item[0], str)
     return is_long and all(type(i) is int for i in item[1:3])
 
 
 def in_order(tree: Any) -> list[Any]:
-    """The items of a list, or those of a dictionary in the order of their names, as Keras flattens
-    structures.
-    """
+    """The items of a list, or of a dictionary sorted by key, as Keras flattens structures."""
     return [tree[k] for k in sorted(tree, key=str)] if isinstance(tree, dict) else list(tree)
 
 

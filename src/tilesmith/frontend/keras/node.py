@@ -27,7 +27,7 @@ class Tensor:
     """A tensor of the model.
 
     value: its value; FAILED if it could not be made.
-    mask: which elements of its first axes count, as bools; None if all do.
+    mask: bools over its first axes, true for the elements that count; None if all elements count.
     """
 
     value: Value | Failed
@@ -56,7 +56,8 @@ class KerasNode(NodeContext):
     kwargs: its named arguments.
     major: the version of Keras.
     new: new contents of weights, by name.
-    call: calls a layer inside this one, a serialised layer with weights, for arguments.
+    call: imports a call of a layer inside this layer, from its serialised form, its weights and
+        the call's arguments.
     """
 
     kind: str
@@ -72,7 +73,7 @@ class KerasNode(NodeContext):
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors among the positional arguments, then among the named ones."""
+        """All tensors among the positional and then the named arguments."""
         return [t for t in leaves([self.args, self.kwargs]) if isinstance(t, Tensor)]
 
     @property
@@ -160,7 +161,7 @@ class KerasNode(NodeContext):
         return value.cast(to) if value.dtype.is_float and value.dtype is not to else value
 
     def optional(self, *wanted: bool, to: DType | None = None) -> list[Value | None]:
-        """The weights in order; None for those that are not wanted, which the file has not."""
+        """The wanted weights in order; None for the others, which are not in the file."""
         numbers = iter(range(len(wanted)))
         return [self.weight(next(numbers), to) if w else None for w in wanted]
 
@@ -175,17 +176,17 @@ class KerasNode(NodeContext):
         return layout == "channels_first"
 
     def channels_first(self, x: Value) -> Value:
-        """`x` with the channels second."""
+        """`x`, which has the layer's layout, with the channels as second axis."""
         return x if self.is_first else x.transpose(0, x.type.rank - 1, *range(1, x.type.rank - 1))
 
     def as_given(self, y: Value) -> Value:
-        """`y`, whose channels are second, with the channels where the layer has them."""
+        """`y`, which has the channels as second axis, in the layer's layout."""
         return y if self.is_first else y.transpose(0, *range(2, y.type.rank), 1)
 
     # Element types
 
     def together(self, *operands: Any) -> tuple[Value, ...]:
-        """Operands in their common element type.  Python's numbers take the type of tensors."""
+        """Operands cast to a common element type.  Python's numbers take the type of the tensors."""
         types = [v.dtype for v in operands if isinstance(v, Value)]
         numbers = [v for v in operands if not isinstance(v, Value)]
         common = max(types, key=_RANKS.index, default=f32)
@@ -204,5 +205,5 @@ def with_axis(n: NodeContext, x: Value, axis: int) -> Value:
 
 
 def is_failed(tree: Any) -> bool:
-    """Whether a tensor of nested lists could not be made."""
+    """Whether any tensor in nested lists could not be made."""
     return any(isinstance(t, Tensor) and t.value is FAILED for t in leaves(tree))

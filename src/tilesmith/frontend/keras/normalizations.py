@@ -24,7 +24,7 @@ def axes_of(n: KerasNode, rank: int, default: object = -1) -> tuple[int, ...]:
 
 
 def _along(n: KerasNode, x: Value, v: Value | None, axes: Sequence[int]) -> Value | None:
-    """A parameter whose axes are the `axes` of `x`, so that it broadcasts."""
+    """A parameter with one axis for each of `axes` of `x`, reshaped to broadcast with `x`."""
     if v is None:
         return None
     dims = [d if i in axes else 1 for i, d in enumerate(x.type.shape)]

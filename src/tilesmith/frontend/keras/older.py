@@ -40,7 +40,7 @@ _OPTIONS = {
     "batch_input_shape": "batch_shape",
     "consume_less": "implementation",
 }
-"""New names of options by their names in Keras 1."""
+"""The current names of options, by their names in Keras 1."""
 
 _LAYOUTS = {"tf": "channels_last", "th": "channels_first"}
 _KERNELS = (("nb_row", "nb_col"), ("kernel_dim1", "kernel_dim2", "kernel_dim3"))
@@ -87,7 +87,7 @@ _FUNCTIONS = {
     "tile": "Tile",
     "split": "Split",
 }
-"""Operations of Keras 3 by the functions of TensorFlow that Keras 2 names."""
+"""Operations of Keras 3, by the names of equal TensorFlow functions in files of Keras 2."""
 
 ARGUMENTS = {
     "x": "x1",
@@ -102,11 +102,11 @@ ARGUMENTS = {
     "multiples": "repeats",
     "num_or_size_splits": "indices_or_sections",
 }
-"""Arguments of operations by the arguments of TensorFlow's functions."""
+"""Names of arguments of these operations, by the names in TensorFlow's functions."""
 
 
 def operation_of(kind: str, config: Any) -> tuple[str, Any]:
-    """The operation of Keras 3 that a call of a TensorFlow function in Keras 2 means."""
+    """The operation of Keras 3 that equals a call of a TensorFlow function in a Keras 2 file."""
     if not isinstance(config, dict):
         raise ModelError(f"{kind}: expected a configuration, found {type(config).__name__}")
     function = str(config.get("function"))

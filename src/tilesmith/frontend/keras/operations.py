@@ -1,5 +1,7 @@
-"""The operations of `keras.ops` in functional models, most of them as rows: the operator of ATen
-with the same meaning, and the operation's arguments in the order in which ATen takes them.
+"""The operations of `keras.ops` in functional models.
+
+Most are rows of a table.  A row has the operation, the equal operator of ATen, and the operation's
+arguments in the order in which ATen takes them.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ Inv inverse x | Det linalg_det x | Solve linalg_solve x x1
 
 
 def aten(n: KerasNode, target: str, *args: Any) -> Any:
-    """The result of an operator of ATen, of its default overload if `target` names none."""
+    """The result of ATen's operator `target`.  A name without overload means the default one."""
     target = f"aten.{target}" + ("" if "." in target else ".default")
     function = OPERATORS.find("", target)
     assert function is not None, target
@@ -80,7 +82,7 @@ def _floats(x: Value) -> Value:
 
 
 def _axes(n: KerasNode) -> tuple[int, ...]:
-    """The axes of the argument `axis`, by default all."""
+    """The axes that the argument `axis` lists; by default all."""
     axis, rank = n.argument("axis", 1, None), n.input().type.rank
     if axis is None:
         return tuple(range(rank))
@@ -88,7 +90,7 @@ def _axes(n: KerasNode) -> tuple[int, ...]:
 
 
 def _argument(n: KerasNode, name: str, position: int) -> Any:
-    """An argument of a row."""
+    """The argument that `name` stands for in a row of the table."""
     rank = n.input().type.rank
     match name:
         case "x" | "f" | "c":
@@ -320,7 +322,7 @@ def take(n: KerasNode) -> Value:
 
 @operation("GetItem")
 def get_item(n: KerasNode) -> Value:
-    """Slices, single indices, new axes and one tensor of indices."""
+    """Indexing by slices, single indices, new axes and at most one tensor of indices."""
     x, key = n.input(), n.args[1] if len(n.args) > 1 else n.argument("key")
     parts = list(key) if isinstance(key, (list, tuple)) else [key]
     used = sum(p is not None and p is not ... for p in parts)

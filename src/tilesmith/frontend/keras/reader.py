@@ -81,7 +81,7 @@ def _model(stored: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _walk(kind: str, config: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Layer]]:
-    """All layers, with their names."""
+    """All layers with their names, also those of models inside the model."""
     if depth > 64:
         raise ModelError("models stand more than 64 deep in one another")
     for layer in layers_of(kind, config):
@@ -122,7 +122,7 @@ def _graph(stored: Stored, given: Given) -> Graph:
 
 
 def _declared(name: str, config: Any, layers: list[Layer]) -> Declared:
-    """An input as the model declares it: by its input layer, or by its first layer's shape."""
+    """An input, with the shape of its input layer, or else the shape that the first layer states."""
     layer = next((own_layer for own_layer in layers if own_layer.name == name), layers[0])
     own = expect(layer.config, dict, f"the configuration of {layer.name!r}")
     shape = own.get("batch_shape")
@@ -130,7 +130,7 @@ def _declared(name: str, config: Any, layers: list[Layer]) -> Declared:
         shape = [None, *own["shape"]]
     if shape is None and isinstance(config, dict):
         shape = config.get("build_input_shape")
-    if shape is None and isinstance(own.get("input_dim"), int):  # of Keras 1
+    if shape is None and isinstance(own.get("input_dim"), int):  # Keras 1
         shape = [None, own["input_dim"]]
     if not isinstance(shape, list) or not all(d is None or type(d) is int for d in shape):
         raise ModelError(

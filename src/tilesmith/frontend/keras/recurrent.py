@@ -1,7 +1,7 @@
 """Keras' recurrent layers as loops over time.
 
-A cell computes the inputs of all steps at once, as far as they don't depend on the state.  A mask
-skips steps: the state stays, and the output is the one before, or zero.
+The products of inputs and weights don't depend on the state; they are computed for all steps at
+once.  A mask skips steps: the state stays, and the output is the previous output, or zero.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from tilesmith.ops import matmul as mm
 from tilesmith.ops.sizes import Extents
 
 Product: TypeAlias = Callable[[KerasNode, Value, Value], Value]
-"""The product of a state with recurrent weights, in a body."""
+"""A function that adds the product of a state and recurrent weights to a body."""
 
 _GATES = {"SimpleRNN": 1, "GRU": 3, "LSTM": 4, "ConvLSTM": 4}
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell.
+    """A recurrent cell, which computes one step.
 
     kind: SimpleRNN, GRU, LSTM or ConvLSTM.
     n: the node with the cell's configuration and weights.
     projected: the inputs times their weights plus a bias, [steps, batch, gates * units].
     recurrent: the weights of the state.
-    bias: the bias of the product with the state, or None.
+    bias: the bias that is added to the product of state and weights, or None.
     product: computes this product.
-    axis: the axis of gates in the product.
+    axis: the axis of the product along which the gates lie.
     state: the shape of a state.
     """
 
@@ -74,7 +74,7 @@ def _dense_cell(n: KerasNode, kind: str, x: Value) -> _Cell:
         )
     bias = n.weight(2) if n.option("use_bias", True) else None
     own = None
-    if bias is not None and bias.type.rank == 2:  # of a GRU: for the inputs, and for the state
+    if bias is not None and bias.type.rank == 2:  # GRU: biases of the inputs and of the state
         first, own = n.add(slicing.Split(0, (1, 1)), bias)
         bias, own = (n.reshape(v, (v.type.shape[1],)) for v in (first, own))
     projected = _matrix(n, x, w)
@@ -104,7 +104,7 @@ def _image_cell(n: KerasNode, x: Value) -> _Cell:
 
 
 def _step(cell: _Cell, n: KerasNode, body: Body, x: Value, states: Sequence[Value]) -> list[Value]:
-    """The states after a step; the first is the output."""
+    """The states after a step; the first one is also the output of the step."""
     config, h = cell.n, states[0]
     w = body.capture(cell.recurrent)
     each = n.extent(w, 0 if cell.kind == "ConvLSTM" else 1) // _GATES[cell.kind]
@@ -152,7 +152,7 @@ def _run(
     if len(states) != cell.states:
         n.bad(f"expected {cell.states} initial states, found {len(states)}")
     if mask is not None:
-        states.append(zeros)  # the output before
+        states.append(zeros)  # the previous output
 
     def step(
         body: Body, number: Value, x: Value, before: Sequence[Value]
@@ -184,7 +184,7 @@ def _run(
 
 
 def _at(n: KerasNode, mask: Value, number: Value, backward: bool) -> Value:
-    """The mask of a step; `number` counts steps as they are taken."""
+    """The mask of a step; `number` counts steps in the order in which they run."""
     if backward:
         last = extents.difference(mask.type.shape[0], 1)
         number = n.add(Extents((last,), (), number.dtype)) - number
@@ -247,7 +247,7 @@ def recurrent(n: KerasNode) -> Any:
         own = [s for s in states[: cell.states] if isinstance(s, Value)]
         states = states[cell.states :]
         output, outputs, final = _run(cell, own, steps_mask, n)
-        if backward and i + 1 < len(parts):  # the next cell takes the steps in the same order
+        if backward and i + 1 < len(parts):  # the next cell flips them again
             outputs = n.add(slicing.Flip((0,)), outputs)
         finals += final
     y = output
@@ -302,7 +302,7 @@ def bidirectional(n: KerasNode) -> Any:
 
 @layer("TimeDistributed")
 def time_distributed(n: KerasNode) -> Any:
-    """A layer on each step: steps become part of the batch."""
+    """A layer applied to each step.  The axes of batch and steps are joined for the layer."""
     x, mask = n.input(), n.mask()
     batch, steps, *rest = x.type.shape
     flat = n.reshape(x, (extents.product((batch, steps)), *rest))

@@ -22,7 +22,7 @@ from tilesmith.ops import resize as rs
 
 
 def reshaped(n: KerasNode, x: Value, dims: Sequence[Dim]) -> Value:
-    """`x` with the shape `dims`, of which one may be -1 and follows from the others."""
+    """`x` reshaped to `dims`.  One of these may be -1; it follows from the others."""
     dims = list(dims)
     open_ = [i for i, d in enumerate(dims) if same_dim(d, -1)]
     for place in open_[:1]:
@@ -62,7 +62,7 @@ def repeat_vector(n: KerasNode) -> Value:
 
 
 def _borders(n: KerasNode, name: str) -> tuple[list[int], list[int]]:
-    """The numbers of elements before and after each spatial axis."""
+    """Option `name`: how many elements before and after each spatial axis it means."""
     rank, entry = rank_of(n), n.option(name)
     pairs = [entry] * rank if isinstance(entry, int) else list(entry)
     if rank == 1 and len(pairs) == 2:
@@ -106,7 +106,7 @@ def resized(n: KerasNode, x: Value, sizes: Sequence[Dim], how: str, smooth: bool
     """Images `x` [N, C, H, W] with new `sizes`.
 
     how: Keras' name of the interpolation.
-    smooth: whether it is widened where images shrink.
+    smooth: whether the filter is widened where images shrink (antialiasing).
     """
     modes = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest"}
     if how not in modes:
@@ -141,7 +141,7 @@ def resizing(n: KerasNode) -> Value:
 
 
 def _cropped(n: KerasNode, x: Value, sizes: tuple[int, int]) -> Value:
-    """The largest part of images, around their centres, that has the ratio of `sizes`."""
+    """Crop images around their centres to the largest part with the aspect ratio of `sizes`."""
     own = n.extent(x, 2), n.extent(x, 3)
     part = min(own[0], own[1] * sizes[0] // sizes[1]), min(own[1], own[0] * sizes[1] // sizes[0])
     return _centre(n, x, part)
@@ -198,7 +198,7 @@ def category_encoding(n: KerasNode) -> Value:
 def _encoded(
     n: KerasNode, entry: Value, count: int, mode: str, weights: Value | None = None
 ) -> Value:
-    """Categories as numbers, or as an axis of `count` elements."""
+    """Categories as `mode` says: as numbers, or encoded along an axis of `count` elements."""
     if mode == "int":
         return entry
     if mode not in ("one_hot", "multi_hot", "count"):
@@ -217,7 +217,7 @@ def _encoded(
 
 
 def repeated(n: KerasNode, x: Value, repeats: Sequence[int]) -> Value:
-    """`x` with each axis repeated as a whole; missing axes are added in front."""
+    """`x` tiled along each axis; missing axes are added in front."""
     rank = max(len(repeats), x.type.rank)
     x = n.reshape(x, (*[1] * (rank - x.type.rank), *x.type.shape))
     return tiled(n, x, (*[1] * (rank - len(repeats)), *repeats))

@@ -1,5 +1,7 @@
-"""The weights of layers.  Archives have a group for each layer; files of HDF5 have a list of
-weights for each layer of the outermost model.
+"""The weights of layers.
+
+`.keras` archives have a group for each layer.  `.h5` files have a list of weights for each layer of
+the outermost model.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from tilesmith.support.errors import ModelError
 
 _MOST_OBJECTS = 1 << 18
 _RATIO = 1100
-"""Upper bound on the bytes of a tensor for each byte that is stored for it."""
+"""Upper bound on the ratio of a tensor's bytes to the bytes that are stored for it."""
 
 
 def check_tree(file: Any, size: int) -> None:
-    """Raises ModelError unless all tensors lie in the file and fit its `size` in bytes."""
+    """Raises ModelError unless all tensors lie in the file and are plausible for its `size` in bytes."""
     import h5py
     from h5py import h5o  # type: ignore[reportAttributeAccessIssue]
 
@@ -48,7 +50,7 @@ def check_tree(file: Any, size: int) -> None:
 
 
 def read_all(file: Any) -> None:
-    """Read all attributes, and the tensors in chunks, which have to be decoded."""
+    """Read all attributes, and all tensors that are stored in chunks, as these are decoded."""
 
     def read(name: str, item: Any) -> None:
         for attribute in item.attrs:
@@ -71,7 +73,7 @@ def _check_dataset(data: Any, size: int) -> None:
 
 
 def names_of(file: Any) -> dict[str, str]:
-    """The groups of an archive's layers by the layers' names."""
+    """The path of the group of each layer in an archive, by the layer's name."""
     names: dict[str, str] = {}
 
     def enter(path: str, item: Any) -> None:
@@ -114,8 +116,11 @@ class Weights(ABC):
 
     @abstractmethod
     def part(self, names: Sequence[str], index: int = 0, of: int = 1) -> Weights:
-        """The weights of a layer inside this layer: number `index` of `of` layers that have equally
-        many.  `names` has the names of its attribute.
+        """The weights of a layer inside this layer.
+
+        names: possible names of the attribute that holds the inner layer.
+        index, of: the number of the inner layer, and how many inner layers there are.  All must
+            have equally many weights.
         """
 
     @abstractmethod
@@ -133,7 +138,7 @@ class Grouped(Weights):
 
     file: the archive's HDF5 file.
     path: the layer's group.
-    names: the groups of layers by the layers' names.
+    names: the path of the group of each layer, by the layer's name.
     """
 
     file: Any
@@ -151,7 +156,7 @@ class Grouped(Weights):
     def layer(self, kind: str, name: str) -> Weights:
         group = self._inner([f"layers/{kind}", f"_layer_checkpoint_dependencies/{kind}"])
         if group.path not in self.file and name in self.names:
-            # a layer that several models share is stored for the first of them only
+            # a layer that several models share is stored only in the group of the first model
             return Grouped(self.file, self.names[name], self.names)
         return group
 
@@ -188,7 +193,7 @@ class Listed(Weights):
             group = self.group.get(name)
             return Listed(group, () if group is None else _names(group, "weight_names"))
         own = tuple(w for w in self.names if name in w.split("/")[:-1])
-        # Keras 2 names weights by layers alone, and not by the models around these
+        # in Keras 2 a weight's name has the layer's name, but not those of enclosing models
         is_model = kind.startswith(("functional", "model", "sequential"))
         return Listed(self.group, self.names if is_model and not own else own)
 
@@ -215,7 +220,7 @@ def _stored_bytes(group: Any) -> int:
 
 
 def _names(group: Any, attribute: str) -> tuple[str, ...]:
-    """A list of names in an attribute, or in several: `name0`, `name1` and so on."""
+    """The names in an attribute.  A long list is split into attributes `name0`, `name1` and so on."""
     parts = [group.attrs[attribute]] if attribute in group.attrs else []
     while not parts or f"{attribute}{len(parts)}" in group.attrs:
         if f"{attribute}{len(parts)}" not in group.attrs:
