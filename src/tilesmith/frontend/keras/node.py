@@ -186,7 +186,7 @@ class KerasNode(NodeContext):
     # Element types
 
     def together(self, *operands: Any) -> tuple[Value, ...]:
-        """Operands cast to a common element type.  Python's numbers take the type of the tensors."""
+        """Operands cast to a common element type.  Python's numbers take the type of tensors."""
         types = [v.dtype for v in operands if isinstance(v, Value)]
         numbers = [v for v in operands if not isinstance(v, Value)]
         common = max(types, key=_RANKS.index, default=f32)

@@ -322,7 +322,7 @@ def take(n: KerasNode) -> Value:
 
 @operation("GetItem")
 def get_item(n: KerasNode) -> Value:
-    """Indexing by slices, single indices, new axes and at most one tensor of indices."""
+    """Indexing by slices, single indices and new axes, or by one tensor of indices."""
     x, key = n.input(), n.args[1] if len(n.args) > 1 else n.argument("key")
     parts = list(key) if isinstance(key, (list, tuple)) else [key]
     used = sum(p is not None and p is not ... for p in parts)

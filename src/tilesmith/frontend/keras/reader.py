@@ -122,7 +122,7 @@ def _graph(stored: Stored, given: Given) -> Graph:
 
 
 def _declared(name: str, config: Any, layers: list[Layer]) -> Declared:
-    """An input, with the shape of its input layer, or else the shape that the first layer states."""
+    """An input, with the shape of its input layer, or else the shape that its first layer has."""
     layer = next((own_layer for own_layer in layers if own_layer.name == name), layers[0])
     own = expect(layer.config, dict, f"the configuration of {layer.name!r}")
     shape = own.get("batch_shape")

@@ -220,7 +220,7 @@ def _stored_bytes(group: Any) -> int:
 
 
 def _names(group: Any, attribute: str) -> tuple[str, ...]:
-    """The names in an attribute.  A long list is split into attributes `name0`, `name1` and so on."""
+    """The names in an attribute, or in attributes `name0`, `name1` and so on for a long list."""
     parts = [group.attrs[attribute]] if attribute in group.attrs else []
     while not parts or f"{attribute}{len(parts)}" in group.attrs:
         if f"{attribute}{len(parts)}" not in group.attrs:

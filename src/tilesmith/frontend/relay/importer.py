@@ -276,7 +276,7 @@ class RelayImporter(Importer):
                 self._active[function] = before
 
     def _entered(self, closure: Closure, body: Body | None, arguments: Sequence[Item]) -> Scope:
-        """A scope in which the function's parameters have `arguments`, which are values of `body`."""
+        """A scope in which the function's parameters have the values `arguments` of `body`."""
         scope = Scope(closure.scope, body)
         for (name, type_), item in zip(closure.function.parameters, arguments, strict=True):
             if (

@@ -1,7 +1,7 @@
 """The frontend for TensorFlow's models: SavedModel folders, and frozen graphs (`.pb`).
 
-The files are read without TensorFlow.  Where TFLite has an operator of TensorFlow's, both readers
-have one function for it.
+The files are read without TensorFlow.  Operators that TFLite took over from TensorFlow have one
+import function for both readers.
 """
 
 from tilesmith.frontend.common.source import Frontend

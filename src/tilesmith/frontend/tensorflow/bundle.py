@@ -1,10 +1,10 @@
-"""Reading of tensor bundles, the files `variables.index` and `variables.data-00000-of-00001`, in
-which TensorFlow keeps the contents of variables.
+"""Reading of tensor bundles, in which TensorFlow keeps the contents of variables: the files
+`variables.index` and `variables.data-00000-of-00001`.
 
-The index is a sorted table, as LevelDB writes it: blocks of entries, of which each shares the
-beginning of its key with the entry before.  The last block lists the blocks, the end of the file
-says where that one is.  An entry's value is a BundleEntryProto, which says where in the data files
-the tensor is.
+The index is a sorted table in LevelDB's format.  It consists of blocks of entries.  An entry's key
+is stored as the length of the prefix that it shares with the previous key, and the rest.  The last
+block lists the other blocks, and the footer of the file has the position of the last block.  An
+entry's value is a BundleEntryProto, which has the tensor's position in the data files.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tilesmith.ir.dtypes import string
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 _FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
-"""The size of the end of a table, and the number at its very end."""
+"""The size of a table's footer, and the number with which the footer ends."""
 
 _TRAILER = 5
-"""The bytes behind a block: how it is compressed, and a checksum."""
+"""Number of bytes after a block: its compression method, and a checksum."""
 
 _STORED, _SNAPPY = 0, 1
 
 _MOST_UNPACKED = 32
-"""Upper bound on how much larger Snappy's contents are than its bytes: 64 bytes of 3."""
+"""Upper bound on the ratio of unpacked to packed bytes.  Snappy makes at most 64 bytes of 3."""
 
 
 class Bundle:
@@ -38,7 +38,7 @@ class Bundle:
     def __init__(self, index: memoryview, shard: Callable[[int, int], memoryview]) -> None:
         """index: the index file.
 
-        shard: the mapped data file with a number, of how many there are.
+        shard: maps a data file, for its number and the number of data files.
         """
         entries = dict(_entries(index))
         header = SCHEMA.decode(entries.pop(b"", b""), "BundleHeaderProto")
@@ -91,7 +91,7 @@ def _entries(table: memoryview) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handle(view: memoryview, position: int) -> tuple[int, int, int]:
-    """The position of a block, its size, and the position behind these numbers."""
+    """The two numbers at `position`: a block's position and size.  Then the position after them."""
     offset, position = varint(view, position, len(view))
     size, position = varint(view, position, len(view))
     return offset, size, position
@@ -124,7 +124,7 @@ def _block(table: memoryview, offset: int, size: int) -> Iterator[tuple[bytes, b
 
 
 def unpacked(packed: memoryview) -> bytes:
-    """The contents of bytes that Snappy packed.  Raises ModelError for damaged ones."""
+    """Unpack bytes that Snappy compressed.  Raises ModelError if they are damaged."""
     size, position = varint(packed, 0, len(packed))
     if size > _MOST_UNPACKED * len(packed):
         raise ModelError(f"damaged file: {len(packed)} packed bytes can't hold {size} bytes")
@@ -133,7 +133,7 @@ def unpacked(packed: memoryview) -> bytes:
         tag = packed[position]
         position += 1
         length, kind = (tag >> 2) + 1, tag & 3
-        if kind == 0:  # the bytes follow
+        if kind == 0:  # a literal
             if length > 60:
                 width = length - 60
                 length = int.from_bytes(packed[position : position + width], "little") + 1
@@ -141,7 +141,7 @@ def unpacked(packed: memoryview) -> bytes:
             out += packed[position : position + length]
             position += length
             continue
-        width = (1, 2, 4)[kind - 1]  # a copy of bytes before
+        width = (1, 2, 4)[kind - 1]  # a copy of earlier bytes
         back = int.from_bytes(packed[position : position + width], "little")
         position += width
         if kind == 1:

@@ -1,4 +1,4 @@
-"""TensorFlow's calls of functions, branches and loops, and nodes that pass a value on."""
+"""TensorFlow's calls of functions, branches, loops, and nodes that return their operand."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def call(n: TfNode) -> Result:
 
 
 def _truth(n: TfNode, x: Value) -> Value:
-    """A condition as one bool: numbers other than 0, and tensors with elements, are true."""
+    """A condition as one bool.  A scalar is true if it is not 0, a tensor if it has elements."""
     if not x.type.rank:
         return x if x.dtype is bool_ else x.differs(0)
     return n.of_dims((extents.product(x.type.shape),), ()).differs(0)

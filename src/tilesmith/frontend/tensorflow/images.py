@@ -1,7 +1,7 @@
 """TensorFlow's convolutions, pools and normalisations of images.
 
-Images are [N, spatial..., C], or [N, C, spatial...] as the attribute `data_format` says.  Filters
-are [spatial..., I, O].  Our operators have the channels second.
+Images are [N, spatial..., C] or [N, C, spatial...]; the attribute `data_format` decides.  Filters
+are [spatial..., I, O].  Tilesmith's operators have the channels as second axis.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def _images(n: TfNode, x: Value, rank: int) -> Value:
 
 
 def _back(n: TfNode, y: Value) -> Value:
-    """Images with the channels where `data_format` says."""
+    """Images [N, C, spatial...] in the layout that `data_format` states."""
     return y if _is_second(n) else channels_last(y)
 
 
 def _spatial(n: TfNode, name: str, rank: int) -> tuple[int, ...]:
-    """The numbers for spatial axes of an attribute with one for each of `rank` axes."""
+    """The entries for spatial axes, of an attribute with an entry for each of `rank` axes."""
     numbers = n.options(name) or (1,) * rank
     if len(numbers) != rank or min(numbers) < 1:
         n.bad(f"attribute {name!r}: expected {rank} numbers above 0, found {list(numbers)}")
@@ -120,7 +120,7 @@ def depthwise(n: TfNode) -> Result:
 
 
 def _depthwise(n: TfNode) -> Value:
-    """A convolution of each channel with filters of its own, with the channels second."""
+    """A convolution of each channel with its own filters, with the channels second."""
     x, w = _images(n, n.input(0), 4), n.input(1)
     channels = n.extent(x, 1)
     if w.type.rank != 4 or n.extent(w, 2) != channels:
@@ -147,7 +147,7 @@ def _transposed(n: TfNode, rank: int) -> Value:
         n.bad(f"expected a shape of {rank} extents and such filters, found {w.type}")
     g = _geometry(n, dims[2:] if _is_second(n) else dims[1:-1], n.shape(w)[:-2])
     how = n.text("padding", "VALID", ("VALID", "SAME"))
-    w = w.transpose(rank - 1, rank - 2, *range(rank - 2))  # [I, O, spatial...]
+    w = w.transpose(rank - 1, rank - 2, *range(rank - 2))  # to [I, O, spatial...]
     return _back(n, spread_to(n, x, w, g, how == "SAME"))
 
 
@@ -158,7 +158,7 @@ def bias_add(n: TfNode) -> Result:
 
 
 def _normalised(n: TfNode, x: Value, numbers: Sequence[Value], epsilon: float) -> Value:
-    """Images, channels second, normalised by scale, offset, mean and variance."""
+    """Images [N, C, spatial...] normalised by `numbers`: scale, offset, mean and variance."""
     return n.add(norm.BatchNorm(epsilon), x, *numbers)
 
 
@@ -213,7 +213,7 @@ ACTIVATIONS = {
     "Elu": act.Elu, "Relu": act.Relu, "Relu6": lambda: ew.Clip(0, 6), "Sigmoid": act.Sigmoid,
     "Tanh": ew.Tanh,
 }  # fmt: skip
-"""Activation functions that are fused into other operators."""
+"""Activation functions that fused operators apply, by name."""
 
 
 def _pool(n: TfNode, rank: int, kind: str) -> Value:
@@ -311,15 +311,15 @@ def resize_bicubic(n: TfNode) -> Result:
 
 
 _STEPS = 1024
-"""TensorFlow's table of cubic weights has an entry for each of as many fractions of a pixel."""
+"""TensorFlow tabulates cubic weights at this number of fractions of a pixel."""
 
 
 _MOST_WEIGHTS = 1 << 24
-"""Upper bound on the weights along an axis."""
+"""Upper bound on the number of cubic weights along an axis."""
 
 
 def _cubic(extent: int, size: int, how: str) -> np.ndarray:
-    """The weight of each element, f32 [size, extent]."""
+    """The weight of each element in each pixel of the result, f32 [size, extent]."""
     if size * extent > _MOST_WEIGHTS:
         raise UnsupportedError(f"a cubic resize from {extent} to {size} pixels")
     aligned = how == "align_corners" and size > 1
@@ -352,7 +352,7 @@ def adjust_contrast(n: TfNode) -> Result:
 
 @tf_op("CropAndResize")
 def crop_and_resize(n: TfNode) -> Result:
-    """Regions of images, resampled to one size; boxes are [y, x, y, x] from 0 to 1."""
+    """Crop boxes [y, x, y, x] of images and resize them.  0 to 1 spans the image."""
     x, boxes, owners = n.input(0), n.input(1), n.input(2)
     sizes = n.int_list(n.input(3), "crop_size")
     if x.type.rank != 4 or boxes.type.rank != 2 or len(sizes) != 2:
@@ -387,7 +387,11 @@ def crop_and_resize(n: TfNode) -> Result:
 def sampled(
     n: TfNode, x: Value, owners: Value, place: tuple[Value, Value], is_nearest: bool
 ) -> Value:
-    """Images x [N, H, W, C] at fractional places [R, h, w] of the images that `owners` [R] name."""
+    """Samples of images x [N, H, W, C] at fractional positions, [R, h, w, C].
+
+    owners: [R], the image of each region.
+    place: rows and columns, [R, h, w] each.
+    """
     shape = place[0].type.shape
     owner = n.expand(n.reshape(owners.cast(i64), (shape[0], 1, 1)), shape)
     ends = [n.of_dims((extents.difference(d, 1),), ()) for d in x.type.shape[1:3]]

@@ -1,8 +1,8 @@
 """The walk over a TensorFlow model, in which outputs of nodes become values.
 
 A node is imported when something needs one of its outputs.  Nodes that only check or print are
-left out.  Calls of functions are inlined; parts of a graph (see `structure`) are imported again
-with other values for their arguments.
+left out.  Calls of functions are inlined.  Parts of a graph (see `structure`) are imported like
+functions, with values for their arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilesmith.support.errors import ModelError, UnsupportedError
 _EXIT, _MERGE = ("Exit", "RefExit"), ("Merge", "RefMerge")
 
 CONTROL = (*_MERGE, *_EXIT, "Switch", "RefSwitch", "_SwitchN", "NextIteration", "RefNextIteration")
-"""Operators of control flow that are no functions."""
+"""Operators of control flow that have no import function."""
 
 IDLE = ("Assert", "Print", "PrintV2", "CheckNumericsV2")
 """Operators that only check values or print them."""
@@ -50,8 +50,8 @@ class Frame:
     depth: number of calls around this one.
     prefix: put in front of the names of nodes, for messages.
     builder: makes the graph of the values.
-    parent: the call that has the other nodes of a part's function.
-    given: values of outputs that a part has as arguments, by node and index.
+    parent: for a part, the call of the function around it, which has the values of other nodes.
+    given: for a part, the values of its arguments.  These are outputs of nodes: node and index.
     values: the values of nodes' outputs so far; None for a node that failed.
     """
 
@@ -65,7 +65,7 @@ class Frame:
     values: dict[str, Sequence[Slot] | None] = field(default_factory=dict)
 
     def is_given(self, name: str) -> bool:
-        """Whether an output of a node is an argument."""
+        """Whether an output of the node is an argument of the part."""
         return any(node == name for node, _ in self.given)
 
 
@@ -77,7 +77,7 @@ class TfImporter(Importer):
         self.model = model
         self.states = States(builder)
         self.changed: set[str] = set()
-        """Names of the variables' nodes that a run changes."""
+        """Names of the nodes of those variables that a run changes."""
         self._new_weights = new_weights
         self._keys = stored_keys(model)
         self._read: dict[tuple[FoldingBuilder, str], Value] = {}
@@ -89,7 +89,7 @@ class TfImporter(Importer):
         return Frame(function, Structure(function), depth, prefix, self.builder)
 
     def outputs(self, frame: Frame, refs: Sequence[Ref], effects: Sequence[str] = ()) -> list[Slot]:
-        """The values of outputs, for which nodes are imported first."""
+        """Import the nodes that `refs` need and the nodes `effects`; returns the values of `refs`."""
         order, outside = self._order(frame, [*(Ref(e) for e in effects), *refs])
         if frame.parent is not None:
             self._prepare(frame.parent, outside)
@@ -100,7 +100,8 @@ class TfImporter(Importer):
     def call(self, target: Any, frame: Frame, arguments: Sequence[Slot], loc: str) -> list[Slot]:
         """The outputs of a function for `arguments`; its nodes are inlined.
 
-        target: the function's name, a `Part`, or what makes the outputs for a builder.
+        target: the function's name, a `Part`, or a callable that makes the outputs from a builder
+            and the arguments.
         """
         if callable(target):
             made: Any = target(self.builder, arguments)
@@ -132,7 +133,7 @@ class TfImporter(Importer):
     # Order
 
     def _order(self, frame: Frame, targets: Sequence[Ref]) -> tuple[list[Node], list[Ref]]:
-        """The nodes to import for `targets`, and the outputs that an enclosing call has."""
+        """The nodes to import for `targets`, and the outputs to read from an enclosing call."""
         inside: dict[str, bool] = {}
         order: list[Node] = []
         todo = [(t.node, False) for t in reversed(targets)]
@@ -162,7 +163,7 @@ class TfImporter(Importer):
         return order, [r for r in used if not inside[r.node]]
 
     def _needs(self, frame: Frame, node: Node) -> Sequence[Ref]:
-        """The outputs that a node reads, and nodes that run before it."""
+        """The outputs that a node reads, and its control dependencies."""
         if node.op in IDLE:
             return ()
         if node.op in _EXIT:
@@ -208,7 +209,7 @@ class TfImporter(Importer):
         return slots[index]
 
     def _variable(self, resource: Resource) -> Value:
-        """The value of a variable.  One that no run changes is a constant."""
+        """The value of a variable.  A variable that no run changes is a constant."""
         name = resource.name
         if name in self.changed:
             first = self._first(name).read()
@@ -220,7 +221,7 @@ class TfImporter(Importer):
         return self._read[self.builder, name]
 
     def _first(self, name: str) -> Data:
-        """The stored contents of a variable, or new ones that the caller gave."""
+        """The stored contents of a variable, or new contents from the caller."""
         bundle, key = self.model.bundle, self._keys.get(name)
         if bundle is None or key is None:
             raise ModelError(f"variable {name!r} has no stored value; load the whole SavedModel")
@@ -283,7 +284,7 @@ class TfImporter(Importer):
         )
 
     def _part(self, frame: Frame, given: Mapping[tuple[str, int], int], *results: Ref) -> Part:
-        """A part of the graph, after import of the values outside it that it reads."""
+        """A part of the graph.  Values outside the part that it reads are imported first."""
         part = Part(frame, given, results)
         probe = Frame(
             frame.function, frame.structure, frame.depth, frame.prefix, self.builder, frame,
@@ -293,7 +294,7 @@ class TfImporter(Importer):
         return part
 
     def _chosen(self, n: TfNode, node: Node, frame: Frame) -> Result:
-        """The value of a Merge, and the number of its operand that it is."""
+        """The result of a Merge, as a branch over the parts that compute its operands."""
         choice = frame.structure.choice(node)
         arguments = [self._slot(frame, operand) for _, operand in choice.operands]
         parts = [
@@ -305,7 +306,7 @@ class TfImporter(Importer):
         return selected(n, n.input(0), parts, arguments)
 
     def _left(self, node: Node, frame: Frame) -> Sequence[Slot] | None:
-        """The value of an Exit; those of the loop's other Exits are kept."""
+        """The value of an Exit, from the whole loop.  Also sets the loop's other Exits."""
         loop = frame.structure.loop(node)
         before = [self._slot(frame, r) for r in loop.entries]
         if any(isinstance(s, Failed) for s in before):
@@ -324,7 +325,7 @@ class TfImporter(Importer):
 
 
 def _is_evaluated(frame: Frame | None, name: str) -> bool:
-    """Whether a call, or one around it, has a node's outputs."""
+    """Whether a call, or a call around it, already has a node's outputs."""
     while frame is not None:
         if name in frame.values:
             return True

@@ -1,7 +1,7 @@
-"""TensorFlow's lists of tensors.  A list is one tensor here, whose first axis counts the items.
+"""TensorFlow's lists of tensors.  A list becomes one tensor, whose first axis numbers the items.
 
-The shape of the items may only be known when the first one is set.  Until then the list is a
-`Reserved`.
+If the shape of the items is not stated, it is known when the first item is set.  Until then the list
+is a `Reserved`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _items(n: TfNode, index: int = 0) -> Value | Reserved:
 
 
 def _rows(n: TfNode, index: int = 0) -> Value:
-    """A list with items."""
+    """The list that is input number `index`.  It must have items."""
     rows = _items(n, index)
     return rows if isinstance(rows, Value) else n.unsupported("an item of a list that has none yet")
 
@@ -41,7 +41,10 @@ def _begin(n: TfNode, count: Value, dtype: DType, dims: Sequence[Dim] | None) ->
 
 
 def begun(n: TfNode, step: object, state: Sequence[Slot]) -> tuple[Slot, ...]:
-    """The carried values of a loop, in which lists that the first iteration sets are zeros."""
+    """The carried values before a loop.
+
+    A `Reserved` list becomes zeros if the first iteration sets its items.
+    """
     body = Body(n.builder, "first")
     results = n.nest(body, step, [body.slot(s) for s in state], n.loc)
     if results is None:
@@ -92,7 +95,7 @@ def item(n: TfNode, rows: Value, index: Value) -> Value:
 
 
 def replaced(n: TfNode, rows: Value | Reserved, index: Value, new: Value) -> Slot:
-    """A list with another item at `index`."""
+    """A list in which item `index` is replaced by `new`."""
     if isinstance(rows, Reserved):
         begun_ = _begin(n, rows.count, rows.dtype, new.type.shape)
         assert isinstance(begun_, Value)

@@ -14,10 +14,10 @@ from tilesmith.support.errors import ModelError
 _SAVED_MODEL = "saved_model.pb"
 _BUNDLE = "variables/variables"
 _SERVING = "serve"
-"""The tag of the graph that a SavedModel is used by."""
+"""The tag of the graph that runs the model, among the graphs of a SavedModel."""
 
 _HIDDEN = "__saved_model"
-"""The beginning of names of signatures that are no functions of the model."""
+"""The prefix of signatures that TensorFlow uses internally."""
 
 _MAIN = "serving_default"
 
@@ -27,8 +27,8 @@ class Ref:
     """A use of a node's output.
 
     node: the node's name, or that of a function's argument.
-    output: the name of the output; empty if its index counts all outputs.
-    index: the index of the tensor, in the output that is named.
+    output: the name of the output; empty if `index` counts all outputs.
+    index: the index of the tensor in the named output, or among all outputs.
     """
 
     node: str
@@ -79,7 +79,9 @@ class Node:
 
     @property
     def called(self) -> Iterator[tuple[str, int]]:
-        """The functions that the node calls, with the index of the operand that is their first."""
+        """The functions that the node calls, each with the index of the operand that is its first
+        argument.
+        """
         for name, skipped in _CALLING.items():
             stated = self.attributes.get(name)
             if stated is not None:
@@ -89,7 +91,7 @@ class Node:
 
 
 _CALLING = {"f": 0, "then_branch": 1, "else_branch": 1, "branches": 1, "cond": 0, "body": 0}
-"""Attributes that name functions, and the number of operands that are not passed on."""
+"""Attributes that name functions, and the number of leading operands that are not arguments."""
 
 
 def _functions(stated: Message) -> Sequence[Message]:
@@ -103,8 +105,8 @@ class Function:
     name: its name.
     nodes: the nodes by name.
     arguments: names of the arguments.
-    results: the outputs of nodes that are returned.
-    effects: names of nodes that run in any case.
+    results: the outputs of nodes that the function returns.
+    effects: names of nodes that run even if no result needs them.
     """
 
     name: str
@@ -136,7 +138,7 @@ def _nodes(stated: Sequence[Message]) -> dict[str, Node]:
 
 @dataclass(slots=True, eq=False)
 class Signature:
-    """A function of the model that can be called from outside, by outputs of the main graph.
+    """A function of the model for callers, stated as inputs and outputs of the main graph.
 
     name: its name.
     inputs: for each name the placeholder's output, and the TensorInfo that declares it.
@@ -182,7 +184,7 @@ class Model:
         return self.functions[name]
 
     def signature(self, name: str | None) -> Signature | None:
-        """The signature with this name, or else the main one; None if there are none."""
+        """The signature with this name, or without a name the main one; None if there are none."""
         if name is not None or not self.signatures:
             return self.signatures.get(name or "")
         return self.signatures.get(_MAIN) or next(iter(self.signatures.values()))
@@ -203,7 +205,7 @@ def recognises(source: Source) -> bool:
 
 
 def _is_saved_model(view: memoryview) -> bool:
-    """Whether a file is the number 1 and then only graphs, as a SavedModel is."""
+    """Whether a file has the form of a SavedModel: the version 1, then only graphs."""
     kinds = {(f.number, f.kind) for f in wire_fields(view, 0, len(view))}
     if kinds != {(1, VARINT), (2, BYTES)}:
         return False

@@ -35,15 +35,15 @@ _TYPES: dict[str, tuple[tuple[str, DType | None], ...]] = {
     "UniqueWithCounts": (("T", None), ("out_idx", i32), ("out_idx", i32)),
     "Where": (("", i64),),
 }
-"""For each output the attribute that has its element type, and the type if that is left out.  The
-outputs of other operators have the type in `dtype`, or else in `T`.
+"""For each output of an operator, the attribute with its element type, and the type if the attribute
+is left out.  The outputs of other operators have the type in `dtype`, or else in `T`.
 """
 
 _COUNTS = {"Unpack": "num", "Split": "num_split", "SplitV": "num_split", "ShapeN": "N"}
-"""Operators with several outputs, and the attribute that has their number."""
+"""Operators with several outputs, and the attribute with the number of outputs."""
 
 _DEFAULTS: dict[str, Any] = {"OneHot.axis": -1}
-"""Values other than 0 of options that are left out."""
+"""Defaults of options that are not 0."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +77,7 @@ class TfNode(OptionNode):
         return self.dtype(name, default)
 
     def resource(self, index: int = 0) -> Resource:
-        """Input number `index`, which is a handle.  Raises ModelError for another input."""
+        """Input number `index`, a handle.  Raises ModelError if it is no handle."""
         slot = self.slots[index] if index < len(self.slots) else None
         if not isinstance(slot, Resource):
             raise ModelError(f"expected a handle as input number {index + 1}, found another value")

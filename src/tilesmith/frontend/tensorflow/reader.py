@@ -18,7 +18,7 @@ from tilesmith.graph.passes.dce import dce
 from tilesmith.support.errors import ModelError
 
 _NO_RESULTS = (*IDLE, "Const", "NoOp", "Placeholder", "Assign", "AssignVariableOp", "VarHandleOp")
-"""Operators whose nodes are no outputs of a frozen graph, even if no other node reads them."""
+"""Operators that never give outputs of a frozen graph, even if no other node reads them."""
 
 
 def load(source: Source, given: Given) -> Graph:
@@ -82,7 +82,9 @@ def inputs(model: Model, signature: str | None) -> Mapping[str, tuple[Ref, Decla
 
 
 def results(model: Model, signature: str | None) -> Mapping[str, Ref]:
-    """The outputs of a signature by name; of a frozen graph, those of nodes that none reads."""
+    """The outputs of a signature by name.  In a frozen graph, the outputs of nodes that no other
+    node reads.
+    """
     wanted = model.signature(signature)
     if wanted is not None:
         return {name: ref for name, (ref, _) in wanted.outputs.items()}
@@ -98,7 +100,7 @@ def results(model: Model, signature: str | None) -> Mapping[str, Ref]:
 
 
 def _count(node: Node) -> int:
-    """The number of outputs of a node at the end of a frozen graph."""
+    """The number of outputs of a node that no other node of a frozen graph reads."""
     if node.op.startswith(("FusedBatchNorm", "Merge", "RefMerge")):
         return 1
     for name in ("Tout", "num_split", "num"):

@@ -33,8 +33,9 @@ def tf_op(*names: str) -> Callable[[_F], _F]:
 
 
 def same_operator(names: str, make: Callable[[], Op], arity: int = 1) -> None:
-    """Register operators without attributes that equal one of ours.  `names`: separated by
-    spaces.
+    """Register operators without attributes that equal an operator of Tilesmith.
+
+    names: separated by spaces.
     """
 
     def convert(n: TfNode) -> Result:
@@ -62,7 +63,7 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
     "Unique": ("y", "idx"),
     "UniqueWithCounts": ("y", "idx", "count"),
 }
-"""Names of the outputs of operators with several outputs, by which functions refer to them."""
+"""For operators with several outputs, the names by which functions refer to the outputs."""
 OUTPUTS["FusedBatchNormV2"] = OUTPUTS["FusedBatchNorm"]
 OUTPUTS["FusedBatchNormV3"] = (*OUTPUTS["FusedBatchNorm"], "reserve_space_3")
 OUTPUTS["UniqueV2"], OUTPUTS["UniqueWithCountsV2"] = OUTPUTS["Unique"], OUTPUTS["UniqueWithCounts"]

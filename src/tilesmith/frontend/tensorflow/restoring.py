@@ -1,8 +1,8 @@
 """The stored tensor that each variable gets, and the variables that a run changes.
 
-A SavedModel has nodes that restore its variables: RestoreV2 names the tensors, and an assignment
-says which variable gets each of them.  TensorFlow 2 has these nodes in a function, to which the
-variables are arguments.
+A SavedModel has nodes that restore its variables.  RestoreV2 names stored tensors, and an assignment
+stores each of its results in a variable.  In TensorFlow 2 these nodes are in a function whose
+arguments are the variables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def origin(function: Function, ref: Ref) -> Ref:
-    """The output, or the argument, that nodes which pass a value on have as their operand."""
+    """The output or argument that `ref` comes from, before nodes that only pass a value on."""
     seen: set[str] = set()
     while ref.node in function.nodes and ref.node not in seen:
         seen.add(ref.node)
@@ -39,7 +39,7 @@ def origin(function: Function, ref: Ref) -> Ref:
 
 
 def stored_keys(model: Model) -> dict[str, str]:
-    """By a variable's node in the main graph, the key of its tensor in the bundle."""
+    """The key of each variable's tensor in the bundle, by the variable's node in the main graph."""
     keys = _restored(model.graph)
     call = model.graph.nodes.get(model.restore.partition(":")[0])
     for name, _ in call.called if call is not None else ():
@@ -60,7 +60,7 @@ def stored_keys(model: Model) -> dict[str, str]:
 
 
 def _restored(function: Function) -> dict[str, str]:
-    """By the node or argument that is assigned, the key of the restored tensor."""
+    """The keys of the tensors that a function restores, by the node or argument that gets each."""
     keys: dict[str, str] = {}
     names: dict[str, np.ndarray] = {}
     for node in function.nodes.values():
@@ -86,14 +86,14 @@ def _constant(function: Function, ref: Ref) -> np.ndarray:
 
 
 def changed(model: Model, outputs: Iterable[str]) -> set[str]:
-    """The variables' nodes in the main graph that the computation of `outputs` changes."""
+    """The variables that the computation of `outputs` changes, as nodes of the main graph."""
     return _changed(model, model.graph, reached(model.graph, outputs), {})
 
 
 def _changed(
     model: Model, function: Function, nodes: Iterable[Node], known: dict[str, set[str]]
 ) -> set[str]:
-    """The arguments and nodes of a function that some of its nodes change."""
+    """The variables that `nodes` of a function change, as arguments or nodes of the function."""
     names: set[str] = set()
     for node in nodes:
         if node.op in _CHANGES and node.inputs:
@@ -111,7 +111,7 @@ def _changed(
 
 
 def reached(function: Function, outputs: Iterable[str]) -> list[Node]:
-    """The nodes that run for these nodes, in the order of the file."""
+    """The nodes `outputs` and all nodes on which they depend, in the order of the file."""
     todo, seen = list(outputs), set[str]()
     while todo:
         name = todo.pop()

@@ -1,5 +1,6 @@
-"""The messages of TensorFlow's files, as far as they matter for running a model, and its element
-types.  See tensorflow/core/framework and tensorflow/core/protobuf.
+"""The messages of TensorFlow's files that inference needs, and TensorFlow's element types.
+
+See tensorflow/core/framework and tensorflow/core/protobuf.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ _DTYPES: dict[int, DType] = {
 }  # fmt: skip
 
 RESOURCE, VARIANT = 20, 21
-"""The numbers of the types of handles: of variables and tables, and of lists."""
+"""The numbers of two types of handles: RESOURCE of variables and tables, VARIANT of lists."""
 
 _OF_REFERENCES = 100
-"""Added to the number of a type whose values may be assigned, in files of TensorFlow 1."""
+"""In files of TensorFlow 1, the offset of the types of references, which can be assigned to."""
 
 
 def dtype_of(number: int) -> DType | None:
-    """The element type with this number in a file; None for a type that ours lack."""
+    """The element type with this number in a file; None if Tilesmith does not have the type."""
     return _DTYPES.get(number - _OF_REFERENCES if number > _OF_REFERENCES else number)

@@ -1,5 +1,5 @@
-"""TensorFlow's operators that make, change and cut shapes, and that look elements up.  Most are
-those of TFLite.
+"""TensorFlow's operators that make, change and cut shapes, and that look elements up.  Most share
+their import function with TFLite.
 """
 
 from __future__ import annotations
@@ -133,7 +133,10 @@ def in_top_k(n: TfNode) -> Result:
 
 @tf_op("SearchSorted", "LowerBound", "UpperBound")
 def bound(n: TfNode) -> Result:
-    """The first place in each sorted line at which a value could be inserted."""
+    """The index in each sorted row at which each value could be inserted.
+
+    UpperBound gives the last such index, the other operators give the first.
+    """
     lines, values = n.input(0), n.input(1)
     wide = n.reshape(values, (*values.type.shape, 1))
     sorted_ = n.reshape(lines, (lines.type.shape[0], 1, lines.type.shape[1]))
@@ -156,7 +159,9 @@ def scattered(n: TfNode) -> Result:
 
 @tf_op("MatrixBandPart")
 def band_part(n: TfNode) -> Result:
-    """The diagonals from `lower` below the main one to `upper` above it; all if negative."""
+    """The diagonals from `lower` below the main diagonal to `upper` above it, and 0 elsewhere.  A
+    negative number means all diagonals on its side.
+    """
     x = n.input(0)
     rows, columns = x.type.shape[-2:]
     below = n.positions(rows, 2, 0) - n.positions(columns, 2, 1)
@@ -205,7 +210,7 @@ def roll(n: TfNode) -> Result:
 
 @tf_op("Bincount", "DenseBincount")
 def bincount(n: TfNode) -> Result:
-    """The occurrences of each number, or the sum of their weights."""
+    """How often each number occurs, or the sum of the weights of its occurrences."""
     x, weights = n.input(0), n.input(2)
     if x.type.rank > 1:
         n.unsupported(f"counts of {x.type}, not a list")
@@ -242,7 +247,7 @@ def suppression(n: TfNode) -> Result:
 
 @tf_op("NonMaxSuppressionV4", "NonMaxSuppressionV5")
 def suppression_counted(n: TfNode) -> Result:
-    """Suppression that gives the number of kept boxes, too."""
+    """Suppression of boxes with the number of kept boxes as another result."""
     if n.kind.endswith("V5") and n.scalar(n.input(5), "soft_nms_sigma"):
         n.unsupported("scores that fall with the overlap (soft_nms_sigma)")
     kept = _kept(n, n.input(3), n.input(4))

@@ -19,10 +19,10 @@ _NEXT = ("NextIteration", "RefNextIteration")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Nodes of a graph that make `results` of other nodes' outputs.
+    """Nodes of a graph as a function: they compute `results` from outputs of other nodes.
 
     frame: the call of the function that has the nodes.
-    given: outputs that are arguments, by node and index; the number of the argument for each.
+    given: the outputs that are arguments (node and index), with the number of each argument.
     results: the results.
     """
 
@@ -35,12 +35,12 @@ class Part:
 class Loop:
     """A loop.
 
-    entries: the carried values before it.
-    switches: the nodes by which carried values enter the body, or leave the loop.
-    merges: the nodes that have the carried values of an iteration.
-    going: whether another iteration follows.
+    entries: the carried values before the loop.
+    switches: the nodes that send carried values into the body or out of the loop.
+    merges: the nodes with the carried values at the start of an iteration.
+    going: the condition: whether another iteration follows.
     following: the carried values after an iteration.
-    exits: by name, which carried value a node after the loop has.
+    exits: the Exit nodes by name, each with the number of the carried value that it returns.
     """
 
     entries: tuple[Ref, ...]
@@ -56,8 +56,8 @@ class Choice:
     """A choice among the values of a Merge.
 
     condition: the output that decides: a bool, or the number of a value.
-    operands: for each Switch that leads to it, the name and the operand.
-    sides: the values, in the order of their numbers; first the one if the bool is false.
+    operands: for each Switch before the Merge, its name and its operand.
+    sides: the values by number.  For a bool, first the value if it is false.
     """
 
     condition: Ref
@@ -88,7 +88,7 @@ class Structure:
         return any(n is not None and n.op in _NEXT for n in nodes)
 
     def loop(self, exit_: Node) -> Loop:
-        """The loop that a node leaves."""
+        """The loop to which an Exit node belongs."""
         condition = self._switch(exit_.inputs[0].node).inputs[1].node
         going = self.node(condition, ("LoopCond",)).inputs[0]
         nodes = self.function.nodes.values()
@@ -134,7 +134,7 @@ class Structure:
         raise UnsupportedError("a choice between values that no condition tells apart")
 
     def _ways(self, ref: Ref) -> dict[tuple[Ref, int], set[str]]:
-        """By condition and side, the nearest switches before a value."""
+        """The nearest Switch nodes before a value, by their condition and the side that is used."""
         ways: dict[tuple[Ref, int], set[str]] = {}
         todo, seen = [ref], set[str]()
         while todo:
@@ -161,7 +161,7 @@ class Structure:
         return node
 
     def _condition(self, switch: Node) -> Ref:
-        """The output that decides, behind nodes that pass it on."""
+        """The output that decides a Switch; Identity nodes after that output are skipped."""
         ref = self._switch(switch.name).inputs[1]
         node = self.function.nodes.get(ref.node)
         while node is not None and node.op == "Identity" and node.inputs:

@@ -1,4 +1,4 @@
-"""The contents of tensors that a file of TensorFlow stores in its nodes and attributes."""
+"""The contents of tensors that a file of TensorFlow stores in attributes of nodes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tilesmith.ir.dtypes import DType, string
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 OPEN = -1
-"""The stated extent of a dimension that only a run knows."""
+"""The stated extent of a dimension whose size is known only at run time."""
 
 _LISTS: dict[str, str] = {
     "f32": "float_val", "f64": "double_val", "i64": "int64_val", "bool": "bool_val",
     "f16": "half_val", "bf16": "half_val", "u32": "uint32_val", "u64": "uint64_val",
 }  # fmt: skip
-"""The list that has the elements of a type; other types have `int_val`."""
+"""The field with the elements of a type.  Elements of other types are in `int_val`."""
 
 
 def element_type(number: int, what: str) -> DType:
@@ -29,19 +29,19 @@ def element_type(number: int, what: str) -> DType:
 
 
 def dims_of(shape: Message | None) -> tuple[int, ...] | None:
-    """The stated extents, `OPEN` among them; None for an unknown rank."""
+    """The stated extents, with `OPEN` for open dimensions; None for an unknown rank."""
     if shape is None or shape.unknown_rank:
         return None
     return tuple(d.size for d in shape.dim)
 
 
 def known_shape(shape: Message | None, what: str) -> tuple[int, ...]:
-    """The stated extents of a stored tensor; a shape that is left out is a scalar's."""
+    """The stated extents of a stored tensor.  Without a stated shape it is a scalar."""
     return checked_shape(dims_of(shape) or (), what) if shape is not None else ()
 
 
 def contents(tensor: Message, what: str) -> np.ndarray:
-    """The contents of a TensorProto.  A list that is too short is continued by its last element."""
+    """The contents of a TensorProto.  If its list is too short, the last element is repeated."""
     dtype = element_type(tensor.dtype, what)
     shape = known_shape(tensor.tensor_shape, what)
     count = int(np.prod(shape, dtype=np.int64))
@@ -59,7 +59,7 @@ def contents(tensor: Message, what: str) -> np.ndarray:
 
 
 def numbers(stored: memoryview, dtype: DType, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """The tensor that `stored` bytes hold; it stays in the file's memory."""
+    """The tensor in the bytes `stored`, as a view of them."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
     if len(stored) != size:
         raise ModelError(
