@@ -96,8 +96,8 @@ def layers_of(kind: str, config: Any) -> list[Layer]:
 def _is_layer(item: dict[str, Any]) -> bool:
     """Whether an item of a model is a layer, and not an operation of Keras 3.
 
-    HDF5 files of Keras 3 don't state the module of a class.  There, an item with an entry `trainable` is a
-    layer, and so is one with a `dtype` whose class is a known layer.
+    HDF5 files of Keras 3 don't state the module of a class.  There, an item with an entry
+    `trainable` is a layer, and so is one with a `dtype` whose class is a known layer.
     """
     if "module" in item:
         return ".ops" not in str(item["module"])

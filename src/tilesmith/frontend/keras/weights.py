@@ -23,7 +23,7 @@ _RATIO = 1100
 
 
 def check_tree(file: Any, size: int) -> None:
-    """Raises ModelError unless all tensors lie in the file and are plausible for its `size` in bytes."""
+    """Raises ModelError unless all tensors lie in the file, which has `size` bytes, and fit it."""
     import h5py
     from h5py import h5o  # type: ignore[reportAttributeAccessIssue]
 

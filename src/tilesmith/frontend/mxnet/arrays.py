@@ -19,7 +19,7 @@ _TYPES = (
     *(dtypes.f32, dtypes.f64, dtypes.f16, dtypes.u8, dtypes.i32, dtypes.i8, dtypes.i64),
     *(dtypes.bool_, dtypes.i16, dtypes.u16, dtypes.u32, dtypes.u64, dtypes.bf16),
 )
-"""Element types in the order of their numbers."""
+"""Element types, indexed by MXNet's numbers of types."""
 
 
 class _Reader:
@@ -56,8 +56,8 @@ class _Reader:
 
 
 def read_arrays(content: bytes | memoryview) -> dict[str, np.ndarray]:
-    """The arrays of a `.params` file by name.  Dense ones lie in the file; sparse ones are made
-    dense.  Raises ModelError for a damaged file.
+    """The arrays of a `.params` file by name.  Dense arrays are views of the file; sparse arrays
+    are made dense.  Raises ModelError for a damaged file.
     """
     reader = _Reader(content)
     if reader.number("Q", "the list's signature") != LIST:
@@ -87,7 +87,7 @@ def _array(reader: _Reader) -> np.ndarray:
         if axes < (magic == _V2):  # an array without contents
             return np.zeros(0, np.float32)
         dims = reader.numbers("q", axes, "a shape")
-    else:  # the first version has no signature: its first number is the number of axes
+    else:  # the first version has no signature; its first number is the number of axes
         code = "q" if magic == _V1 else "I"
         axes = reader.number("I", "the number of axes") if magic == _V1 else magic
         if not axes:
@@ -116,7 +116,7 @@ def _dtype(reader: _Reader) -> dtypes.DType:
 
 
 def dtype_numbered(number: int) -> dtypes.DType:
-    """The element type with a number of MXNet's."""
+    """The element type with this number in MXNet."""
     if not 0 <= number < len(_TYPES):
         raise ModelError(f"an element type: expected 0 to {len(_TYPES) - 1}, found {number}")
     return _TYPES[number]

@@ -1,4 +1,4 @@
-"""MXNet's suppression of boxes that overlap better ones."""
+"""MXNet's non-maximum suppression of boxes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,27 @@ from tilesmith.ops import functions as fn
 from tilesmith.ops import gather, reduce, scatter, slicing, sort
 
 _ABSENT = -1e30
-"""The score of a box that is none."""
+"""The score that marks a row without a valid box."""
 
 
 def _rows(n: LayerNode, table: Value, places: Value) -> Value:
-    """Rows [B, N, K] in the order `places` [B, N]."""
+    """Rows [B, N, K] of `table` at the indices `places` [B, N]."""
     index = n.reshape(places, (*places.type.shape, 1))
     return n.add(gather.GatherElements(1), table, n.expand(index, table.type.shape))
 
 
 def _columns(n: LayerNode, rows: Value, first: int, count: int = 1) -> Value:
-    """Some columns of rows [B, N, K]; a single one without its axis."""
+    """`count` columns of rows [B, N, K], from column `first` on.  A single column is [B, N]."""
     cut = n.add(slicing.Slice((first,), (first + count,), (2,), (1,)), rows)
     return n.reshape(cut, rows.type.shape[:2]) if count == 1 else cut
 
 
 def _kept(n: LayerNode, boxes: Value, scores: Value, overlap: float, centred: bool) -> Value:
-    """Whether each of the sorted boxes [B, N, 4] is kept, bool [B, N]; scores [B, C, N]."""
+    """Whether suppression keeps each of the boxes [B, N, 4], bool [B, N].
+
+    scores: [B, C, N].
+    centred: whether a box is centre and size instead of two corners.
+    """
     batch, count, _ = boxes.type.shape
     limits = n.of_dims((count,)), n.const([overlap], f32), n.const([_ABSENT / 2], f32)
     rows = suppressed(n, boxes, scores, limits, centred)
@@ -45,8 +49,9 @@ def _kept(n: LayerNode, boxes: Value, scores: Value, overlap: float, centred: bo
 
 
 def _best(n: LayerNode, scores: Value, name: str) -> tuple[Value, Value, Value]:
-    """Scores [B, N] in descending order, their places, and whether each is among the best ones,
-    whose number is an attribute.
+    """Scores [B, N] in descending order, their indices, and whether each is a candidate.
+
+    Only valid scores are candidates, and at most as many as attribute `name` says.
     """
     count = scores.type.shape[1]
     ordered, places = n.add(sort.TopK(count, 1), scores)
@@ -59,7 +64,7 @@ def _best(n: LayerNode, scores: Value, name: str) -> tuple[Value, Value, Value]:
 
 @mxnet_op("_contrib_MultiBoxDetection", "_npx_multibox_detection")
 def multibox_detection(n: LayerNode) -> Result:
-    """For each anchor class, score and box, the best first; class -1 where there is none."""
+    """A row for each anchor, best first: class, score and box.  Dropped boxes have class -1."""
     scores, codes, anchors = (n.input(i) for i in range(3))
     overlap = n.attr_float("nms_threshold", 0.5)
     if not 0 < overlap <= 1 or n.attr_int("background_id", 0):
@@ -86,7 +91,7 @@ def multibox_detection(n: LayerNode) -> Result:
         numbers = n.const(np.arange(classes - 1).reshape(1, classes - 1, 1), f32)
         own = n.reshape(label, (batch, 1, count)).equals(numbers)
         of_classes = fn.where(own, of_classes, _ABSENT)
-    # an overlap that equals the threshold is enough
+    # boxes whose overlap equals the threshold are dropped, too
     least = float(np.nextafter(np.float32(overlap), np.float32(-1)))
     kept = _kept(n, boxes, of_classes, least, False)
     there = ordered > _ABSENT / 2
@@ -97,7 +102,7 @@ def multibox_detection(n: LayerNode) -> Result:
 
 @mxnet_op("_contrib_box_nms", "_contrib_box_non_maximum_suppression")
 def box_nms(n: LayerNode) -> Result:
-    """The rows of the boxes that are kept, the best first, and then rows of -1."""
+    """The rows of the kept boxes, best first, then rows of -1."""
     x = n.input()
     formats = {n.attr_string(f"{side}_format", "corner") for side in ("in", "out")}
     if len(formats) > 1:
@@ -113,7 +118,7 @@ def box_nms(n: LayerNode) -> Result:
     rows = _rows(n, rows, places)
     boxes = _columns(n, rows, n.attr_int("coord_start", 2, low=0), 4)
     if by >= 0 and not n.attr_flag("force_suppress", False):
-        # boxes of different classes are moved apart, so that they can't overlap
+        # move boxes of different classes apart, so that they can't overlap
         room = (boxes.max((1, 2), keepdims=True) - boxes.min((1, 2), keepdims=True)) * 2 + 1
         label = n.reshape(_columns(n, rows, by), (*rows.type.shape[:2], 1))
         moved = n.const([1, 1, 0, 0] if "center" in formats else [1, 1, 1, 1], f32)

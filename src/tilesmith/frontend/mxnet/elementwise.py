@@ -1,4 +1,4 @@
-"""MXNet's elementwise operators.  Those of two tensors broadcast; comparisons give numbers."""
+"""MXNet's elementwise operators.  Binary operators broadcast.  Comparisons give 0 and 1."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ _PAIRS: dict[Callable[[Any, Any], Any], tuple[str, ...]] = {
     _remainder: ("mod",),
     lambda a, b: fn.sqrt(a * a + b * b): ("hypot",),
 }
-"""Functions of two numbers, with the names from which the names of operators are made."""
+"""Functions of two numbers.  The names of operators are made from the names listed here."""
 
 _TESTS: dict[Callable[[Any, Any], Any], tuple[str, ...]] = {
     lambda a, b: a.equals(b): ("equal",),
@@ -130,7 +130,7 @@ def _scalar(n: LayerNode, make: Callable[[Any, Any], Any], swap: bool = False) -
 
 
 def _test(n: LayerNode, make: Callable[..., Any], of: Any) -> Result:
-    """A comparison of NumPy's interface, which gives bools."""
+    """A comparison of MXNet's NumPy interface, whose comparisons give bools."""
     return make(n, of).cast(bool_)
 
 

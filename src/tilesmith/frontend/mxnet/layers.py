@@ -48,7 +48,7 @@ def deconvolution(n: LayerNode) -> Result:
     strides, pads, dilations, extra = (
         list_of(n, a, d, rank) for a, d in (("stride", 1), ("pad", 0), ("dilate", 1), ("adj", 0))
     )
-    if any(n.attr_ints("target_shape", ())):  # then pads and extra elements follow from the shape
+    if any(n.attr_ints("target_shape", ())):  # pads and extra elements follow from it
         sizes = zip(
             n.shape(x)[2:], kernel, strides, dilations, n.attr_ints("target_shape"), strict=True
         )
@@ -188,7 +188,7 @@ def group_norm(n: LayerNode) -> Result:
     x, *parameters = n.inputs
     groups, channels = n.attr_int("num_groups", 1, low=1), n.extent(x, 1)
     for i, p in enumerate(parameters):
-        if n.extent(p, 0) != channels:  # versions 1 have a number for each group
+        if n.extent(p, 0) != channels:  # MXNet 1.x: a number for each group
             each = n.expand(n.reshape(p, (groups, 1)), (groups, channels // groups))
             parameters[i] = n.reshape(each, (channels,))
     return n.add(norm.GroupNorm(groups, n.attr_float("eps", 1e-5)), x, *parameters)

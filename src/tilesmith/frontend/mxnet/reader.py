@@ -58,7 +58,10 @@ def _network(source: Source) -> Network:
 
 
 def network_of(symbol: Symbol, stored: Mapping[str, np.ndarray]) -> Network:
-    """The layers of a symbol with the parameters `stored`, whose names may have a prefix."""
+    """A symbol and its parameters as a network.
+
+    stored: the parameters by name; a prefix `arg:` or `aux:` is ignored.
+    """
     weights = {re.sub("^(arg|aux):", "", name): array for name, array in stored.items()}
     counts: dict[int, int] = {}
     used = (*symbol.heads, *(e for n in symbol.nodes for e in n.inputs))
@@ -87,7 +90,7 @@ def _value(symbol: Symbol, node: int, output: int) -> str:
 
 
 def _output(symbol: Symbol, entry: tuple[int, int], counts: Mapping[int, int]) -> str:
-    """The name that MXNet gives a result."""
+    """MXNet's name for the result `entry` of a symbol."""
     node = symbol.nodes[entry[0]]
     if node.kind == "null":
         return node.name
@@ -95,13 +98,15 @@ def _output(symbol: Symbol, entry: tuple[int, int], counts: Mapping[int, int]) -
 
 
 _KEEPING = ("Activation", "BatchNorm", "BlockGrad", "Dropout", "LeakyReLU", "_copy", "identity")
-"""Operators that keep the shape and type of their first input."""
+"""Operators whose result has the shape and type of their first input."""
 
 
 def _declared(
     symbol: Symbol, number: int, node: SymbolNode, weights: Mapping[str, np.ndarray]
 ) -> Declared:
-    """An input.  Files rarely state a type, so the first layer with weights gives it."""
+    """An input.  If a convolution reads it, its element type is that of the weights, and its rank
+    and channels follow from them if the file states no shape.
+    """
     dims: tuple[Any, ...] | None = None
     code = node.attributes.get("__dtype__", 0)
     dtype = dtype_numbered(code) if isinstance(code, int) else f32
@@ -125,8 +130,10 @@ def _declared(
 
 
 def _parameters(source: Source) -> dict[str, np.ndarray]:
-    """The arrays of a symbol's parameters, of the last epoch if the caller gave no file; none if
-    there is no such file.
+    """A symbol's parameters by name, from the file that the caller gave.
+
+    Without such a file they come from the last epoch's file beside the symbol; empty if there is
+    none.
     """
     if source.second is None and source.folder is not None:
         stem = Path(source.name).stem.removesuffix("-symbol")

@@ -14,8 +14,8 @@ from tilesmith.ops import rules, slicing
 def rnn(n: LayerNode) -> Result:
     """A stack of layers over sequences [steps, batch, width].
 
-    One list has all weights, of each layer and direction those of the input and of the state; then
-    come the biases in the same order.
+    All parameters are in one list: the weights, then the biases.  For each layer and direction the
+    list has the parameters of the input, then those of the state.
     """
     if n.attr_flag("use_sequence_length", False) or n.has("projection_size"):
         n.unsupported("sequences of several lengths, and projections")
@@ -44,6 +44,6 @@ def rnn(n: LayerNode) -> Result:
 
 
 def _state(n: LayerNode, index: int, dims: tuple[int, int]) -> Value:
-    """An initial state.  One of zeros may have the extent 1 for the batch."""
+    """An initial state, with the batch size of the input.  A stored batch of 1 is repeated."""
     batch = n.input().type.shape[1]
     return n.expand(n.input(index), (dims[0], batch, dims[1]))

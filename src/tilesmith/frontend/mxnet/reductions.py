@@ -37,7 +37,7 @@ def _reduction(n: LayerNode, make: Callable[..., Any], skips_nan: float | None =
 
 
 def _listed(n: LayerNode, y: Value) -> Value:
-    """A result, as a list if it is one number: before NumPy's interface MXNet had no scalars."""
+    """A result; a scalar becomes [1], except in MXNet's NumPy interface, which has scalars."""
     return n.reshape(y, (1,)) if y.type.rank == 0 and not n.layer.kind.startswith("_np") else y
 
 
@@ -111,7 +111,10 @@ def topk(n: LayerNode) -> Result:
 
 @mxnet_op("dot", "_np_dot")
 def dot(n: LayerNode) -> Result:
-    """The sums over the last axis of a and the first of b."""
+    """The product of a and b, summed over the last axis of a and the first axis of b.
+
+    In MXNet's NumPy interface, the sum is over the second-last axis of b.
+    """
     a, b = n.input(0), n.input(1)
     if n.attr_flag("transpose_a", False):
         a = a.transpose(*range(1, a.type.rank), 0)
@@ -144,7 +147,7 @@ def div_sqrt_dim(n: LayerNode) -> Result:
 
 
 def _clipped(n: LayerNode, indices: Value, extent: Dim, mode: str) -> Value:
-    """Indices, which may be floats, brought into range as `mode` says."""
+    """Indices, which may be floats, as i64 in range: wrapped or clipped, as `mode` says."""
     whole = indices.cast(i64)
     size = n.of_dims((extent,), ())
     if mode == "wrap":
@@ -202,7 +205,7 @@ def one_hot(n: LayerNode) -> Result:
     dtype = dtype_of(n)
     depth, indices = n.attr_int("depth", low=0), n.input().cast(i64)
     values = n.const([n.attr_float("off_value", 0.0), n.attr_float("on_value", 1.0)], dtype)
-    # a negative index selects nothing
+    # a negative index gives a row of `off_value`
     return n.add(gather.OneHot(depth), fn.where(indices < 0, depth, indices), values)
 
 
@@ -218,7 +221,7 @@ def sequence_mask(n: LayerNode) -> Result:
 
 
 def _lengths(n: LayerNode, x: Value, axis: int) -> Value:
-    """The lengths of sequences, along the axis of `x` that numbers the sequences."""
+    """The lengths of sequences, reshaped to broadcast with `x`; they lie along `axis`, the batch."""
     own = [d if a == axis else 1 for a, d in enumerate(x.type.shape)]
     return n.reshape(n.input(1).cast(i64), own)
 

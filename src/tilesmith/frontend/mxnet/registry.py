@@ -17,7 +17,7 @@ mxnet_op = OPERATORS.register
 
 
 def same_operator(make: Callable[[], Op], *names: str, arity: int = 1) -> None:
-    """Register an operator without attributes that equals one of ours."""
+    """Register an operator without attributes that equals an operator of Tilesmith."""
 
     def convert(n: LayerNode) -> Result:
         return n.add(make(), *(n.input(i) for i in range(arity)))
@@ -26,7 +26,7 @@ def same_operator(make: Callable[[], Op], *names: str, arity: int = 1) -> None:
 
 
 def is_listed(n: LayerNode, name: str) -> bool:
-    """Whether an attribute is a list with an entry or a number; MXNet's default is often ()."""
+    """Whether an attribute is given and not (), which often stands for the default."""
     return n.has(name) and n.layer.attributes[name] != ()
 
 
@@ -36,7 +36,7 @@ def list_of(n: LayerNode, name: str, default: int, count: int) -> tuple[int, ...
 
 
 def dtype_of(n: LayerNode, name: str = "dtype", default: DType = dtypes.f32) -> DType:
-    """An element type, an attribute with NumPy's name."""
+    """The element type that an attribute names by NumPy's name."""
     if not n.has(name):
         return default
     wanted = n.attr_string(name)

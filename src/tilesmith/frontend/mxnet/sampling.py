@@ -26,7 +26,7 @@ def _sampled(n: LayerNode, x: Value, grid: Value) -> Value:
 
 
 def _grid(n: LayerNode, theta: Value) -> Value:
-    """The positions [N, H, W, 2] of an affine transform of a regular grid."""
+    """A regular grid of positions after affine transforms `theta`, [N, H, W, 2]."""
     if n.attr_string("transform_type", "affine") != "affine":
         n.unsupported(f"transform_type {n.attr_string('transform_type')}")
     sizes = n.attr_ints("target_shape")
@@ -91,11 +91,14 @@ def multibox_prior(n: LayerNode) -> Result:
     return n.const(boxes.astype(np.float32))
 
 
-# Attention of GluonNLP: projections of queries, keys and values beside one another
+# Attention of GluonNLP: one tensor has the projected queries, keys and values
 
 
 def _heads(n: LayerNode, parts: int) -> list[Value]:
-    """Queries, keys and values, [batch * heads, steps, width], of a tensor [steps, batch, all]."""
+    """Split [steps, batch, all] into `parts` tensors [batch * heads, steps, width].
+
+    The parts are queries, keys and values.
+    """
     x, heads = n.input(), n.attr_int("heads", low=1)
     steps, batch, total = x.type.shape
     width = n.builder.divided("attention", total, parts * heads, "the width", n.loc)

@@ -32,7 +32,7 @@ def flatten(n: LayerNode) -> Result:
 @mxnet_op("Reshape", "reshape")
 def reshape(n: LayerNode) -> Result:
     x, codes = n.input(), n.attr_ints("shape", ())
-    if not codes:  # the oldest form
+    if not codes:  # the oldest form of Reshape
         codes = n.attr_ints("target_shape")
         if n.attr_flag("keep_highest", False):
             codes = (0, *codes[1:])
@@ -47,8 +47,10 @@ def reshape(n: LayerNode) -> Result:
 
 
 def coded(n: LayerNode, dims: Sequence[Dim], codes: Sequence[int]) -> tuple[Dim, ...]:
-    """The shape that MXNet's codes make of `dims`: 0 copies an extent, -1 is the rest, -2 copies
-    all that are left, -3 joins two, and -4 splits one into the next two numbers.
+    """The shape that MXNet's codes make of `dims`, whose extents they consume in order.
+
+    0 copies an extent, -2 copies all extents that are left, -3 multiplies two, -4 splits one into
+    the next two numbers.  -1 is the extent that keeps the number of elements.
     """
     result: list[Dim | None] = []
     left, pending = list(dims), list(codes)
@@ -76,7 +78,10 @@ def coded(n: LayerNode, dims: Sequence[Dim], codes: Sequence[int]) -> tuple[Dim,
 
 
 def filled(n: LayerNode, dims: Sequence[Dim], wanted: Sequence[Dim | None]) -> tuple[Dim, ...]:
-    """A shape in which None stands for the rest of the elements of a tensor of shape `dims`."""
+    """The shape `wanted` of a tensor with as many elements as `dims`.
+
+    None stands for the extent that keeps the number of elements.
+    """
     if None not in wanted:
         return tuple(d for d in wanted if d is not None)
     others = extents.product([d for d in wanted if d is not None])
@@ -213,7 +218,7 @@ def slice_of(n: LayerNode) -> Result:
 
 
 def _entries(n: LayerNode, name: str) -> list[int | None]:
-    """An attribute with numbers, some of which are left out."""
+    """An attribute with a list of integers.  None stands for a number that is left out."""
     stated = n.layer.attributes.get(name, ())
     entries = list(stated) if isinstance(stated, tuple) else [stated]
     if not all(e is None or isinstance(e, int) for e in entries):
@@ -240,7 +245,7 @@ def slice_like(n: LayerNode) -> Result:
 
 @mxnet_op("Crop")
 def crop(n: LayerNode) -> Result:
-    """The part of images that is as large as another image, or of a given size."""
+    """Crop images to the size of another image, or to a given size."""
     x = n.input()
     like = n.optional(1)
     sizes: Sequence[Dim] = n.attr_ints("h_w") if like is None else like.type.shape[2:]
@@ -317,13 +322,13 @@ def broadcast_like(n: LayerNode) -> Result:
     return n.expand(x, dims)
 
 
-# Tensors that are made
+# Tensors made from attributes
 
 
 @mxnet_op("_zeros", "_npi_zeros", "_ones", "_npi_ones", "_full", "_npi_full")
 def full(n: LayerNode) -> Result:
     value = n.attr_float("value") if "full" in n.layer.kind else float("ones" in n.layer.kind)
-    # An extent of 0 is one that MXNet infers.  An axis of extent 1 broadcasts to it.
+    # MXNet infers an extent of 0.  Here it becomes 1, which broadcasts to any extent.
     dims = [d or 1 for d in n.attr_ints("shape")]
     return n.expand(n.const(value, dtype_of(n)), checked_dims(dims, "shape"))
 

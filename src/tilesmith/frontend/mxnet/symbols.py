@@ -1,6 +1,6 @@
 """MXNet's symbols: the json of a network's nodes, in the form of each version from 0.8 on.
 
-A node without an operator is an input or a weight.  Attributes are texts of Python's literals.
+A node without an operator is an input or a weight.  Attributes are Python literals as texts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LABELLED = (
     *("LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput"),
     *("SVMOutput", "Softmax", "SoftmaxOutput"),
 )
-"""Operators that compare their first input with labels in training."""
+"""Operators whose second input, the labels, is used in training only."""
 
 _STATISTICS = ("moving_mean", "moving_var")
 """Inputs of BatchNorm that files before 0.9 leave out."""
@@ -34,7 +34,7 @@ class SymbolNode:
 
     kind: its operator; "null" for an input or weight.
     name: its name, made unique.
-    inputs: the number of a node and the number of its output, for each input.
+    inputs: for each input the number of a node, and the number of that node's output.
     attributes: attributes by name, as numbers, bools, texts and tuples of these.
     """
 
@@ -49,8 +49,8 @@ class Symbol:
     """A network.
 
     nodes: its nodes; a node's inputs come before it.
-    heads: the number of a node and the number of its output, for each result.
-    version: MXNet's version as the file states it; empty if it does not.
+    heads: for each result the number of a node, and the number of that node's output.
+    version: MXNet's version; empty if the file does not state it.
     """
 
     nodes: tuple[SymbolNode, ...]
@@ -89,7 +89,7 @@ def read_symbol(content: bytes | memoryview) -> Symbol:
 def _node(number: int, stored: Any, names: Counter[str]) -> SymbolNode:
     name = str(stored["name"])
     texts: dict[str, Any] = {}
-    for key in ("attr", "param", "attrs"):  # names of the same entry at different versions
+    for key in ("attr", "param", "attrs"):  # the entry's names in different versions
         texts |= stored.get(key) or {}
     attributes = {k: literal(str(t)) for k, t in texts.items()}
     return SymbolNode(
@@ -108,7 +108,7 @@ def _entry(entry: Any, nodes: int) -> tuple[int, int]:
 
 
 def _completed(nodes: list[SymbolNode]) -> list[SymbolNode]:
-    """The nodes without labels, and with the inputs that old files leave out."""
+    """The nodes without inputs for labels.  Inputs that old files leave out are added."""
     completed = list(nodes)
     for i, n in enumerate(nodes):
         inputs = n.inputs[:1] if n.kind in _LABELLED else n.inputs
@@ -122,7 +122,7 @@ def _completed(nodes: list[SymbolNode]) -> list[SymbolNode]:
 
 
 def literal(text: str) -> Any:
-    """The value of an attribute's text: a number, bool, None, a tuple of these, or the text."""
+    """An attribute's text as a number, bool, None or tuple of these; any other text stays."""
     text = text.strip()
     if text[:1] in ("(", "[") and text[-1:] in (")", "]"):
         items = [t for t in text[1:-1].split(",") if t.strip()]

@@ -82,7 +82,7 @@ def read_parameters(content: bytes | memoryview) -> dict[str, np.ndarray]:
 
 
 def read_constants(text: str) -> list[np.ndarray]:
-    """The constants of a text's section: `meta[relay.Constant][i]` is the one at i.
+    """The constants of a text's section of constants; `meta[relay.Constant][i]` is array number i.
 
     Raises ModelError if the section is damaged.
     """

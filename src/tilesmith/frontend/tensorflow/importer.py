@@ -89,7 +89,7 @@ class TfImporter(Importer):
         return Frame(function, Structure(function), depth, prefix, self.builder)
 
     def outputs(self, frame: Frame, refs: Sequence[Ref], effects: Sequence[str] = ()) -> list[Slot]:
-        """Import the nodes that `refs` need and the nodes `effects`; returns the values of `refs`."""
+        """Import all nodes that `refs` and `effects` need; returns the values of `refs`."""
         order, outside = self._order(frame, [*(Ref(e) for e in effects), *refs])
         if frame.parent is not None:
             self._prepare(frame.parent, outside)

@@ -1,7 +1,7 @@
 """TensorFlow's lists of tensors.  A list becomes one tensor, whose first axis numbers the items.
 
-If the shape of the items is not stated, it is known when the first item is set.  Until then the list
-is a `Reserved`.
+If the shape of the items is not stated, it is known when the first item is set.  Until then the
+list is a `Reserved`.
 """
 
 from __future__ import annotations

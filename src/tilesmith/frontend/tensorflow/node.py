@@ -35,8 +35,8 @@ _TYPES: dict[str, tuple[tuple[str, DType | None], ...]] = {
     "UniqueWithCounts": (("T", None), ("out_idx", i32), ("out_idx", i32)),
     "Where": (("", i64),),
 }
-"""For each output of an operator, the attribute with its element type, and the type if the attribute
-is left out.  The outputs of other operators have the type in `dtype`, or else in `T`.
+"""For each output of an operator, the attribute with its element type, and the type if that
+attribute is left out.  The outputs of other operators have the type in `dtype`, or else in `T`.
 """
 
 _COUNTS = {"Unpack": "num", "Split": "num_split", "SplitV": "num_split", "ShapeN": "N"}

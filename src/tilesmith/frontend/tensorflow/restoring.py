@@ -1,8 +1,8 @@
 """The stored tensor that each variable gets, and the variables that a run changes.
 
-A SavedModel has nodes that restore its variables.  RestoreV2 names stored tensors, and an assignment
-stores each of its results in a variable.  In TensorFlow 2 these nodes are in a function whose
-arguments are the variables.
+A SavedModel has nodes that restore its variables.  RestoreV2 names stored tensors, and an
+assignment puts each of its results into a variable.  In TensorFlow 2 these nodes are in a function
+whose arguments are the variables.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def contents(tensor: Message, what: str) -> np.ndarray:
 
 
 def numbers(stored: memoryview, dtype: DType, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """The tensor in the bytes `stored`, as a view of them."""
+    """The tensor in the bytes `stored`, as a view of them except for bools."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
     if len(stored) != size:
         raise ModelError(
