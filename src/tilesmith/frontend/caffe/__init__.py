@@ -1,4 +1,4 @@
-"""The frontend for Caffe's nets: a `.prototxt` with its `.caffemodel`, in new and in V1 layers."""
+"""The frontend for Caffe's nets: a `.prototxt` with its `.caffemodel`.  V1 layers are read, too."""
 
 from tilesmith.frontend.caffe.net import recognises
 from tilesmith.frontend.common.source import Frontend

@@ -1,4 +1,4 @@
-"""The layers of detectors: SSD's priors and its output, and pools over regions."""
+"""Caffe's layers for object detection: SSD's priors and SSD's output, and pools over regions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilesmith.ops import slicing
 
 
 def _prior_sizes(n: LayerNode) -> list[tuple[float, float]]:
-    """Widths and heights of the priors of a cell.  Caffe rounds the sizes down."""
+    """The width and height of each prior of a cell.  Caffe rounds min_size and max_size down."""
     least, most = n.attr_floats("min_size"), n.attr_floats("max_size", ())
     if (most and len(most) != len(least)) or min(least, default=0) <= 0:
         n.bad(f"expected sizes above 0, as many max_size as min_size, found {least} and {most}")
@@ -68,8 +68,8 @@ def prior_box(n: LayerNode) -> Result:
 
 @caffe_layer("DetectionOutput")
 def detection_output(n: LayerNode) -> Result:
-    """The best boxes, [1, 1, count, 7]: image, class, score and box.  Without any there is a row
-    of -1 for each image.
+    """The best boxes, [1, 1, count, 7]: image, class, score and box.  If there are no boxes, there
+    is a row of -1 for each image.
     """
     location, confidence, priors = (n.input(i) for i in range(3))
     classes = n.attr_int("num_classes", low=1)

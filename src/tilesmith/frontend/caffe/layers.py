@@ -1,4 +1,4 @@
-"""Caffe's layers: what each one's parameters mean, in operators that exist."""
+"""Import functions of Caffe's layers, which translate them to Tilesmith's operators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ caffe_layer = LAYERS.register
 
 
 def spread(x: Value, of: Value, axis: int) -> Value:
-    """`x` with extents of 1 around it, so that its first axis meets `axis` of `of`."""
+    """`x` reshaped to broadcast with `of`: its first axis is aligned with `axis` of `of`."""
     after = of.type.rank - axis - x.type.rank
     return x.reshape(*[1] * axis, *x.type.shape, *[1] * after)
 
@@ -44,7 +44,7 @@ def part(n: LayerNode, x: Value, axis: int, start: Dim, end: Dim) -> Value:
 
 
 def _flat_from(n: LayerNode, x: Value, axis: int) -> Value:
-    """`x` with the axes from `axis` on joined to one."""
+    """`x` with `axis` and all later axes joined to one axis."""
     dims = x.type.shape
     return n.reshape(x, (*dims[:axis], extents.product(dims[axis:])))
 
@@ -68,7 +68,7 @@ _same("TanH", lambda n: ew.Tanh())
 
 @caffe_layer("Dropout", "Split", "Silence")
 def copies(n: LayerNode) -> Result:
-    """The input, once for each output: in the test phase dropout keeps all elements."""
+    """The input, once for each output.  In the test phase, dropout keeps all elements."""
     return (n.input(),) * len(n.layer.outputs)
 
 
@@ -138,7 +138,7 @@ def eltwise(n: LayerNode) -> Result:
 
 
 def _operand(n: LayerNode, x: Value, number: int = 0) -> Value:
-    """The factor or addend of Scale or Bias: the second input, or a blob."""
+    """The factor or addend of Scale or Bias: the second input, or stored blob `number`."""
     if len(n.slots) > 1:
         operand = n.input(1)
         return spread(
@@ -177,7 +177,7 @@ def axpy(n: LayerNode) -> Result:
 
 
 def _sizes(n: LayerNode, name: str, default: int | None = None) -> Sequence[int]:
-    """The numbers of `name` for the spatial axes: those of `name_h` and `name_w`, or a list."""
+    """The sizes that `name` states for spatial axes, as `name_h` and `name_w` or as a list."""
     stem = name.removesuffix("_size")
     if n.has(f"{stem}_h") or n.has(f"{stem}_w"):
         return n.attr_int(f"{stem}_h", default), n.attr_int(f"{stem}_w", default)
@@ -347,7 +347,10 @@ def reduction(n: LayerNode) -> Result:
 
 @caffe_layer("ArgMax")
 def arg_max(n: LayerNode) -> Result:
-    """The places of the largest elements, and with `out_max_val` the elements too."""
+    """The indices of the largest elements.  With `out_max_val` also the elements.
+
+    With `axis`, the elements replace the indices.
+    """
     x, count, shows = n.input(), n.attr_int("top_k", 1, 1), n.attr_flag("out_max_val", False)
     if n.has("axis"):
         axis = n.axis(n.attr_int("axis"), x.type.rank)
@@ -363,7 +366,7 @@ def arg_max(n: LayerNode) -> Result:
 
 
 def _channel_axis(n: LayerNode, old: str) -> int:
-    """The axis of Concat and Slice; old files call it `old`."""
+    """The axis of Concat or Slice.  In old files, the attribute has the name `old`."""
     return n.attr_int(old) if n.has(old) else n.attr_int("axis", 1)
 
 
@@ -461,7 +464,7 @@ def reorg(n: LayerNode) -> Result:
 
 @caffe_layer("Interp")
 def interp(n: LayerNode) -> Result:
-    """Bilinear resizing, in which corners stay corners."""
+    """Bilinear resizing with aligned corners."""
     x = n.input()
     begin, end = n.attr_int("pad_beg", 0), n.attr_int("pad_end", 0)
     x = n.add(slicing.Pad((0, 0, begin, begin, 0, 0, end, end)), x) if begin or end else x

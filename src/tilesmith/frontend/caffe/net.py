@@ -28,7 +28,7 @@ _NAMES = {
     "ABSVAL": "AbsVal", "ARGMAX": "ArgMax", "BNLL": "BNLL", "ELU": "ELU", "IM2COL": "Im2col",
     "LRN": "LRN", "MVN": "MVN", "RELU": "ReLU", "TANH": "TanH", "SOFTMAX_LOSS": "SoftmaxWithLoss",
 }  # fmt: skip
-"""New names of V1 layers.  Other names are the words of the old ones."""
+"""New types of V1 layers.  For others, the words of the old type are joined in camel case."""
 
 _SPECIAL_PARAMS = {
     "Deconvolution": "convolution_param",
@@ -147,7 +147,7 @@ def _kind(layer: Message) -> str:
 
 
 def _attributes(kind: str, layer: Message) -> dict[str, Any]:
-    """The fields that the layer's own message of parameters has."""
+    """The fields that are given in the layer's message of parameters, such as pooling_param."""
     plain = kind.lower()
     own = _SPECIAL_PARAMS.get(kind) or next(
         (p for p in PARAMS if p.removesuffix("_param").replace("_", "") == plain), None
@@ -197,8 +197,9 @@ def _dims(shape: Message) -> tuple[int | str, ...]:
 def _data_inputs(
     kind: str, layer: Message, attributes: Mapping[str, Any]
 ) -> dict[str, tuple[int | str, ...]]:
-    """The inputs that stand for the results of a layer that reads data.  Data of unknown size are
-    images [N, C, H, W], and labels [N].
+    """Inputs that replace the results of a layer that reads data.
+
+    If no sizes are known, the first result is images [N, C, H, W]; others are labels [N].
     """
     tops = list(layer.top)
     shapes = [_dims(s) for s in attributes.get("shape", ())]
@@ -221,7 +222,7 @@ def _data_inputs(
 
 
 def _weights(net: Message) -> dict[str, dict[str, Callable[[], np.ndarray]]]:
-    """For each layer the functions that read its blobs, by names of our own."""
+    """For each layer, functions that read its blobs, by name: layer, point and blob's number."""
     stored: dict[str, dict[str, Callable[[], np.ndarray]]] = {}
     for layer in (*net.layers, *net.layer):
         if len(layer.blobs):
@@ -231,7 +232,7 @@ def _weights(net: Message) -> dict[str, dict[str, Callable[[], np.ndarray]]]:
 
 
 def _blob(blob: Message) -> np.ndarray:
-    """The array of a blob.  Old files give four extents instead of a shape."""
+    """The array of a blob.  Old files state four extents instead of a shape."""
     data = blob.data if len(blob.data) else blob.double_data.astype(np.float32)
     if len(blob.raw_data):
         dtype = {"DOUBLE": "<f8", "FLOAT": "<f4", "FLOAT16": "<f2"}.get(blob.raw_data_type)

@@ -1,7 +1,7 @@
 """The messages of Caffe's files, as far as inference needs them.
 
-Fields of BVLC's caffe.proto, with SSD's layers and those of other branches that deployed models
-have.  Defaults are given where attributes are read.
+The fields are those of BVLC's caffe.proto, SSD's layers, and layers of other branches (forks of
+Caffe) that deployed models have.  The import functions of layers have the defaults.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ _LAYER_PARAMS = {
         "6:upsample_h:i32 7:upsample_w:i32",
     ),
 }
-"""For each message of parameters its number in a layer, its number in a V1 layer, and its fields.
-Number 0: the branches that have it do not agree, or it does not exist.
+"""For each message of parameters, its field number in a layer and in a V1 layer, and its fields.
+The number is 0 if the message does not exist there, or if branches of Caffe use different numbers.
 """
 
 
@@ -180,7 +180,7 @@ SCHEMA = Schema(
     },
     partial=("Net", "Layer", "V1Layer", "transform_param", "Filler"),
 )  # fmt: skip
-"""The messages.  A layer of each version has the fields of the other by the same names."""
+"""The messages.  Layer and V1Layer have fields of the same names."""
 
 PARAMS = frozenset(_LAYER_PARAMS)
-"""The names of the messages of parameters."""
+"""The names of the messages that hold parameters of layers."""

@@ -1,7 +1,7 @@
 """Darknet's files: a configuration in text, and one array with the weights of all layers.
 
-A section of the text is a layer, whose input is the layer before it.  The numbers of the weights
-are in the order in which layers read them; only the layers know how many they read.
+A section of the text is a layer.  Its input is the result of the section before it.  The array of
+weights has the layers' weights in order; their sizes follow from the layers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHORT = {
 }  # fmt: skip
 _ONLY_TRAINING = ("cost", "contrastive")
 _BRANCHES = {"route": "layers", "shortcut": "from", "scale_channels": "from", "sam": "from"}
-"""The option that lists other layers, for sections that read them."""
+"""For sections that read results of other layers, the option that lists those layers."""
 
 _HEADS = ("yolo", "region", "detection", "Gaussian_yolo")
 
@@ -41,8 +41,8 @@ class Weights:
     """The numbers of a .weights file, read from front to back.
 
     numbers: all numbers; None without a file.
-    named: the tensors so far, by name.
-    position: number of the next one.
+    named: the tensors read so far, by name.
+    position: index of the next number.
     """
 
     numbers: np.ndarray | None
@@ -94,7 +94,7 @@ def read(source: Source) -> Network:
         names.append(name if kind not in _ONLY_TRAINING else before)
     consumed = {i for layer in layers for i in layer.inputs}
     outputs = [layer.name for layer in layers if layer.name not in consumed]
-    if weights.numbers is not None:  # counted by `inspect`, before layers read theirs
+    if weights.numbers is not None:  # lets `inspect` count all bytes
         weights.named[""] = weights.numbers
     return Network(
         "Darknet",
@@ -107,7 +107,7 @@ def read(source: Source) -> Network:
 
 
 def _sections(text: str) -> list[tuple[str, dict[str, str]]]:
-    """The sections: names, and options as texts."""
+    """The name of each section, and its options as texts."""
     sections: list[tuple[str, dict[str, str]]] = []
     for number, line in enumerate(text.splitlines(), 1):
         line = re.split("[#;]", line, maxsplit=1)[0].strip()
@@ -123,7 +123,7 @@ def _sections(text: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def _dims(net: Mapping[str, str]) -> tuple[int, ...]:
-    """The shape of the input.  Darknet runs images one by one."""
+    """The shape of the input.  The batch is 1, as Darknet runs images one by one."""
 
     def number(name: str, default: str = "0") -> int:
         try:
@@ -144,7 +144,7 @@ def _inputs(
 ) -> tuple[str, ...]:
     """The names of the values that a layer reads."""
     if kind in _HEADS:
-        return (before, DATA)  # boxes are fractions of the input's size
+        return (before, DATA)  # heads need the input's size
     if kind not in _BRANCHES:
         return (before,)
     option = _BRANCHES[kind]
@@ -163,8 +163,10 @@ def _inputs(
 
 
 def _numbers(file: memoryview) -> np.ndarray:
-    """The numbers of a .weights file.  Its header has the version and the number of images seen,
-    which has 32 bits before version 0.2.
+    """The numbers of a .weights file after its header.
+
+    The header has the version and the number of training images, a number of 64 bits, or of 32 bits
+    before version 0.2.
     """
     if len(file) < 16:
         raise ModelError(f"weights: expected a header of 16 bytes, found {len(file)} bytes")

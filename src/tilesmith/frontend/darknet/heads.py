@@ -1,7 +1,8 @@
-"""Darknet's detectors.  Each gives rows for all cells of a grid and all anchors of a cell: the
-box's centre, width and height as fractions of the input, its objectness, and a score per class,
-which is the class's probability times the objectness.  The threshold below which Darknet drops
-scores is not part of a network.
+"""Darknet's detection heads.
+
+A head gives a row for each cell of a grid and each anchor of the cell: the box's centre, width and
+height as fractions of the input, its objectness, and a score per class.  A score is the class's
+probability times the objectness.  Darknet's threshold for scores is not part of a network.
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ from tilesmith.ops import norm, slicing
 
 
 def _grid(n: LayerNode, x: Value, anchors: int, sizes: tuple[int, ...]) -> tuple[Value, ...]:
-    """`x` [N, anchors * sum of sizes, H, W] as [N, H, W, anchors, size], for each of `sizes`."""
+    """Split `x` [N, anchors * sum of sizes, H, W] into a tensor [N, H, W, anchors, size] for each
+    of `sizes`.
+    """
     batch, _, rows, columns = x.type.shape
     cells = n.reshape(x, (batch, anchors, sum(sizes), rows, columns)).transpose(0, 3, 4, 1, 2)
     return n.add(slicing.Split(4, sizes), cells)
 
 
 def _centres(n: LayerNode, offsets: Value) -> Value:
-    """Positions in cells [N, H, W, anchors, 2] (x, y) as fractions of the image."""
+    """Positions in the image as fractions of its size, [N, H, W, anchors, 2].
+
+    offsets: the positions (x, y) relative to their cells, in cells.
+    """
     rows, columns = offsets.type.shape[1:3]
     places = [n.positions(d, 5, a).cast(f32) for d, a in ((columns, 2), (rows, 1))]
     grid = [n.expand(p, (1, rows, columns, 1, 1)) for p in places]
@@ -47,7 +53,7 @@ def _anchors(n: LayerNode, total: int) -> np.ndarray:
 
 
 def _rows(n: LayerNode, *parts: Value) -> Value:
-    """The parts of each row, joined: [N, rows, numbers]."""
+    """The rows [N, rows, numbers] of a head's result; `parts` are joined along the last axis."""
     y = n.add(slicing.Concat(4), *parts)
     batch, *cells, width = y.type.shape
     return n.reshape(y, (batch, extents.product(cells), width))
@@ -91,7 +97,9 @@ def region(n: LayerNode) -> Result:
 
 @darknet_layer("detection")
 def detection(n: LayerNode) -> Result:
-    """The head of the first YOLO: classes of all cells, then objectness, then boxes."""
+    """The head of the first YOLO.  Its input has the classes of all cells, then objectness of all
+    anchors, then boxes.
+    """
     x, side, classes = n.input(), n.attr_int("side", 7, 1), n.attr_int("classes", 1, 1)
     count, cells = n.attr_int("num", 1, 1), side * side
     if n.attr_int("coords", 1) != 4:

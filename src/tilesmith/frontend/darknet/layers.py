@@ -1,4 +1,4 @@
-"""Darknet's layers: what each section's options mean, in operators that exist."""
+"""Import functions of Darknet's layers, which translate them to Tilesmith's operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilesmith.ops import matmul as mm
 from tilesmith.ops.base import Op
 
 LAYERS: Layers = Layers()
-"""Darknet's layers by the section's name."""
+"""Darknet's layers by the names of sections."""
 
 darknet_layer = LAYERS.register
 
@@ -54,7 +54,7 @@ _FORMULAS: dict[str, Callable[[Value], Value]] = {
 
 
 def activate(n: LayerNode, x: Value, default: str = "linear") -> Value:
-    """The layer's activation of `x`."""
+    """`x` after the activation function that the layer states."""
     name = n.attr_string("activation", default)
     if name in _FORMULAS:
         return _FORMULAS[name](x)
@@ -123,7 +123,7 @@ def connected(n: LayerNode) -> Result:
 
 @darknet_layer("local")
 def local(n: LayerNode) -> Result:
-    """A convolution with weights of its own at each place."""
+    """A convolution with different weights at each position of the result."""
     x, count, size = n.input(), n.attr_int("filters", 1, 1), n.attr_int("size", 1, 1)
     stride, pad, batch = n.attr_int("stride", 1, 1), n.attr_int("pad", 0, 0), x.type.shape[0]
     patches = n.add(columns.Im2Col((size, size), (stride, stride), (pad,) * 4), x)
@@ -144,7 +144,7 @@ def batchnorm(n: LayerNode) -> Result:
 
 
 def _window(n: LayerNode, x: Value) -> Geometry:
-    """The windows of a pool.  The padding is that of both sides together."""
+    """The windows of a pool.  Option `padding` is the sum of the padding on both sides."""
     size = n.attr_int("size", n.attr_int("stride", 1), 1)
     padding = n.attr_int("padding", size - 1)
     before, after = padding // 2, padding - padding // 2
@@ -169,7 +169,7 @@ def avgpool(n: LayerNode) -> Result:
 
 @darknet_layer("dropout", "silence")
 def copies(n: LayerNode) -> Result:
-    """The input: in tests dropout keeps all elements."""
+    """The input.  In inference, dropout keeps all elements."""
     return n.input()
 
 
@@ -226,7 +226,7 @@ def shortcut(n: LayerNode) -> Result:
 
 
 def _with_channels(n: LayerNode, x: Value, like: Value) -> Value:
-    """`x` with the channels of `like`: missing ones are 0."""
+    """`x` with as many channels as `like`.  Added channels are 0."""
     if same_dim(x.type.shape[1], like.type.shape[1]):
         return x
     missing = extents.difference(like.type.shape[1], x.type.shape[1])
@@ -235,7 +235,7 @@ def _with_channels(n: LayerNode, x: Value, like: Value) -> Value:
 
 @darknet_layer("scale_channels", "sam")
 def scaled(n: LayerNode) -> Result:
-    """Another layer, times this one's numbers for channels or places."""
+    """The input times another layer's result.  One of them has a number per channel or pixel."""
     return activate(n, n.input(0) * n.input(1))
 
 
@@ -251,8 +251,9 @@ def upsample(n: LayerNode) -> Result:
 
 @darknet_layer("reorg")
 def reorg(n: LayerNode) -> Result:
-    """Blocks become channels, as the first Darknet wrote it: of an image that is larger than `x`
-    and has fewer channels.
+    """Move blocks of pixels to channels, in the order of the first Darknet.
+
+    It read the memory of `x` as an image with larger sides and fewer channels.
     """
     _refuse(n, "reverse")
     x, s = n.input(), n.attr_int("stride", 1, 1)
@@ -272,7 +273,7 @@ def reorg_3d(n: LayerNode) -> Result:
 
 @darknet_layer("crop")
 def crop(n: LayerNode) -> Result:
-    """The middle of the image, with 0 to 1 spread to -1 to 1."""
+    """The middle of the image, with numbers from 0 to 1 mapped to -1 to 1."""
     x = n.input()
     sizes = n.attr_int("crop_height", low=1), n.attr_int("crop_width", low=1)
     starts = tuple((d - s) // 2 for d, s in zip(n.shape(x)[2:], sizes, strict=True))

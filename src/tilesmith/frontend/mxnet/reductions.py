@@ -221,7 +221,7 @@ def sequence_mask(n: LayerNode) -> Result:
 
 
 def _lengths(n: LayerNode, x: Value, axis: int) -> Value:
-    """The lengths of sequences, reshaped to broadcast with `x`; they lie along `axis`, the batch."""
+    """The lengths of sequences, along `axis` of `x`, the batch; reshaped to broadcast with `x`."""
     own = [d if a == axis else 1 for a, d in enumerate(x.type.shape)]
     return n.reshape(n.input(1).cast(i64), own)
 

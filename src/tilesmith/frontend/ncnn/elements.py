@@ -26,7 +26,7 @@ def _hard_swish(x: Value, alpha: float, beta: float) -> Value:
 
 
 def activate(n: LayerNode, x: Value, kind: str = "9", numbers: str = "10") -> Value:
-    """The activation of parameter `kind` with the numbers of parameter `numbers`."""
+    """`x` after the activation that parameter `kind` numbers; parameter `numbers` has its factors."""
     which, factors = n.attr_int(kind, 0), n.attr_floats(numbers, ())
     if which == 0:
         return x
@@ -139,8 +139,10 @@ _BINARY: tuple[Callable[[Value, Value], Value], ...] = (
 
 
 def _spread(n: LayerNode, x: Value, like: Value) -> Value:
-    """`x` with axes of extent 1, as many as `like` has.  The axes of `x` are the outer ones, except
-    that a list of another length than the outermost axis lies along the innermost one.
+    """`x` with axes of extent 1 added until it has as many axes as `like`.
+
+    The new axes are innermost.  If `x` is a list whose length differs from the outermost axis of
+    `like`, they are outermost.
     """
     missing = like.type.rank - x.type.rank
     if missing <= 0:

@@ -28,7 +28,7 @@ def take(n: LayerNode, what: str, *shape: int, flagged: bool = False) -> Value:
 
 
 def _batch(n: LayerNode, x: Value) -> Value:
-    """`x` as a batch of one."""
+    """`x` with a batch axis of extent 1."""
     return n.reshape(x, (1, *x.type.shape))
 
 
@@ -37,7 +37,11 @@ def _single(n: LayerNode, x: Value) -> Value:
 
 
 def _pairs(n: LayerNode, x: Value, across: str, down: str, default: int) -> tuple[int, ...]:
-    """A number for each spatial axis; `across` is that of the last axis, and the default."""
+    """A number for each spatial axis.
+
+    across: the parameter for the last axis.
+    down: the parameter for the other axis; by default its number is that of the last axis.
+    """
     width = n.attr_int(across, default)
     return (width,) if x.type.rank == 2 else (n.attr_int(down, width), width)
 
@@ -53,7 +57,7 @@ def _window(n: LayerNode, x: Value, dilated: bool = True) -> Geometry:
         right = n.attr_int("14", left)
     bottom = n.attr_int("16" if dilated else "15", top)
     pads = (left, right) if rank == 1 else (top, left, bottom, right)
-    if left in (-233, -234):  # as large as the input, divided by the stride
+    if left in (-233, -234):  # "same" padding
         g = geometry(n, _batch(n, x), kernel, strides, 0, dilations)
         g.pads = g.same_pads(left == -233)
         return g
@@ -108,7 +112,7 @@ def deconvolution(n: LayerNode) -> Result:
     if n.attr_int("28", 0) or n.attr_int("20", 0) or n.attr_int("21", 0):
         n.unsupported("weights that are inputs, or a fixed result size")
     g, channels = _window(n, x), n.extent(x, 0)
-    # [groups, outputs, inputs, kernel] to [inputs, outputs, kernel]
+    # from [groups, outputs, inputs, kernel] to [groups * inputs, outputs, kernel]
     shape = (groups, count // groups, channels // groups, *g.kernel)
     w = take(n, "weight", *shape, flagged=True).transpose(0, 2, 1, 3, 4)
     w = n.reshape(w, (channels, count // groups, *g.kernel))
@@ -137,7 +141,9 @@ def pooling(n: LayerNode) -> Result:
     g, mode, counts = _window(n, x, dilated=False), n.attr_int("5", 0), bool(n.attr_int("6", 0))
     if mode in (2, 3):
         g.pads, counts = g.same_pads(mode == 2), True
-    if mode == 0 and counts and kind == "average":  # what fills the last window counts, too
+    if (
+        mode == 0 and counts and kind == "average"
+    ):  # averages also count the filled part of the last window
         sizes = n.shape(x)[1:]
         pads = [p for p in g.pads if isinstance(p, int)]
         for i, (e, k, s) in enumerate(zip(sizes, g.kernel, g.strides, strict=True)):
@@ -204,7 +210,7 @@ def embed(n: LayerNode) -> Result:
 
 
 def _outer(n: LayerNode, numbers: Value, like: Value) -> Value:
-    """Numbers along the outermost axis of `like`."""
+    """A list reshaped to broadcast along the outermost axis of `like`."""
     return n.reshape(numbers, (*numbers.type.shape, *[1] * (like.type.rank - 1)))
 
 
@@ -231,7 +237,7 @@ def scale(n: LayerNode) -> Result:
 @ncnn_layer("Bias")
 def bias(n: LayerNode) -> Result:
     x, numbers = n.input(), take(n, "bias", n.attr_int("0", 0, 1))
-    if x.type.rank < 3:  # which is one channel
+    if x.type.rank < 3:  # it counts as one channel
         numbers = n.add(slicing.Slice((0,), (1,), (0,), (1,)), numbers)
     return x + _outer(n, numbers, x)
 
@@ -248,7 +254,10 @@ def _normalized(n: LayerNode, x: Value, axes: tuple[int, ...], eps: float) -> Va
 
 
 def _affine(n: LayerNode, y: Value, count: int, axis: int) -> Value:
-    """`y` times stored factors plus stored addends along the axes from `axis` on."""
+    """`y` times stored factors plus stored addends, which lie along `axis` and all later axes.
+
+    With `axis` 0, they lie along the outermost axis only.
+    """
     if not n.attr_int("2" if n.layer.kind != "GroupNorm" else "3", 1):
         return y
     dims = n.shape(y)[axis:] if axis else (count, *[1] * (y.type.rank - 1))
@@ -259,7 +268,7 @@ def _affine(n: LayerNode, y: Value, count: int, axis: int) -> Value:
 
 
 def _row_axes(n: LayerNode, x: Value) -> tuple[int, ...]:
-    """The axes that LayerNorm joins: the last one, or both of an image."""
+    """The axes over which LayerNorm normalises: the last one, or the last two."""
     last = x.type.rank - 1
     size = n.attr_int("0", 0)
     is_row = x.type.rank < 3 or n.extent(x, last) == size

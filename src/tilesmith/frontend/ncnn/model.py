@@ -1,4 +1,4 @@
-"""ncnn's files: layers in text with numbered parameters, and their weights one after the other.
+"""ncnn's files: layers with numbered parameters in text, and a file with all layers' weights in order.
 
 Tensors have no batch axis: an image is [C, H, W].
 """
@@ -23,10 +23,11 @@ from tilesmith.support.errors import ModelError
 _MAGIC = re.compile(rb"\A\s*7767517\s+\d+\s+\d+\s")
 _PARAMETER = re.compile(r"(-?\d+)=(.*)")
 _FIRST_LIST = -23300
-"""The number from which on, downwards, old files count parameters that are lists."""
+"""In old files, parameter number i has the number _FIRST_LIST - i if it is a list."""
 
 _HALF, _INT8, _PLAIN = 0x01306B47, 0x000D4B38, 0x0002C056
-"""The flags of weights as f16, as int8, and as f32 that are not to be quantised."""
+"""The flags before weights in f16, before weights in int8, and before f32 weights that ncnn must not
+quantise."""
 
 
 @dataclass(slots=True)
@@ -34,8 +35,8 @@ class Weights:
     """The bytes of a .bin file, read from front to back.
 
     content: the bytes; None without a file.
-    named: the tensors so far, by name.
-    position: position of the next one.
+    named: the tensors read so far, by name.
+    position: offset of the next tensor.
     """
 
     content: memoryview | None
@@ -92,7 +93,7 @@ def read(source: Source) -> Network:
     weights = Weights(source.companion(".bin"))
     layers: list[Layer] = []
     inputs: list[Declared] = []
-    # tables are looked up at integers
+    # the inputs of Embed layers are integers
     places = {w for line in lines if line.startswith("Embed ") for w in line.split()[4:5]}
     for number, line in enumerate(lines[2:], 3):
         words = line.split()
@@ -108,7 +109,7 @@ def read(source: Source) -> Network:
     for layer in layers:
         for name in layer.inputs:
             unread.pop(name, None)
-    if weights.content is not None:  # counted by `inspect`, before layers read theirs
+    if weights.content is not None:  # lets `inspect` count all bytes
         weights.named[""] = np.frombuffer(weights.content, np.uint8)
     return Network(
         "ncnn",

@@ -18,7 +18,7 @@ from tilesmith.ops import resize, scan, slicing, sort
 from tilesmith.ops import shape as sh
 
 _REST = -233
-"""The number that stands for what is left out, or for the rest."""
+"""The number of a parameter that is left out, or that means the rest of an axis."""
 
 _ORDERS = {
     1: ("W",),
@@ -28,7 +28,7 @@ _ORDERS = {
         "CHWD", "WDCH", "DWCH", "WCDH", "CWDH", "DCWH", "CDWH", "HDCW", "DHCW", "HCDW", "CHDW",
         "DCHW", "CDHW"),
 }  # fmt: skip
-"""The orders of axes by rank and number; the innermost axis is first."""
+"""The orders of axes by rank and by order_type; the innermost axis comes first."""
 
 
 @ncnn_layer("Flatten")
@@ -42,7 +42,7 @@ def reshape(n: LayerNode) -> Result:
     if n.has("6"):
         n.unsupported("a shape that is an expression")
     rank = x.type.rank
-    # for c, d, h and w: the parameter, and the input's axis
+    # the parameter and the input's axis of c, d, h and w
     own = {"2": 0, "11": 1, "1": rank - 2, "0": rank - 1}
     new: list[Dim] = []
     for key, axis in own.items():
@@ -257,7 +257,7 @@ def reorg(n: LayerNode) -> Result:
     y = n.reshape(y, y.type.shape[1:])
     if n.attr_int("1", 0):
         return y
-    # the channel is outside of the block
+    # channels are outside of positions in a block
     split = y.reshape(stride * stride, x.type.shape[0], *y.type.shape[1:])
     return split.transpose(1, 0, 2, 3).reshape(*y.type.shape)
 

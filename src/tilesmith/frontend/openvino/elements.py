@@ -186,7 +186,7 @@ def select(n: LayerNode) -> Result:
 
 @openvino_layer("FakeQuantize")
 def fake_quantize(n: LayerNode) -> Result:
-    """x rounded to `levels` numbers from low to high, which then become out_low to out_high."""
+    """x rounded to `levels` equidistant numbers from low to high, mapped to out_low to out_high."""
     x, low, high, out_low, out_high = n.inputs
     steps = n.attr_int("levels", low=2) - 1
     place = n.add(ew.Round(), (fn.minimum(fn.maximum(x, low), high) - low) / (high - low) * steps)

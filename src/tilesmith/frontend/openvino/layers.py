@@ -33,7 +33,10 @@ def _window(n: LayerNode, x: Value, kernel: Sequence[int]) -> Geometry:
 
 
 def _joined(n: LayerNode, w: Value) -> tuple[Value, int]:
-    """Weights with a first axis of groups as those of one convolution, and the groups."""
+    """Weights [groups, outputs, ...] as [groups * outputs, ...], and the number of groups.
+
+    Weights of layers without groups stay.
+    """
     if not n.layer.kind.startswith("Group"):
         return w, 1
     groups, first, *rest = n.shape(w)
@@ -84,7 +87,7 @@ def max_pool(n: LayerNode) -> Result:
     if len(n.layer.outputs) < 2:
         return y
     if rounding == "full" and not same_shape(y.shape, pools.pooled(n, x, "max", g, "ceil").shape):
-        return y, ABSENT  # a window that has no element has no place
+        return y, ABSENT  # an empty window has no index
     op = pool.MaxPlaces(g.kernel, g.strides, g.pads, g.dilations, rounding != "floor")
     return y, n.add(op, x, y)
 
@@ -210,7 +213,7 @@ def interpolate(n: LayerNode) -> Result:
         numbers = n.array(n.input(scales_at), "scales").reshape(-1).tolist()
         for a, f in zip(axes, numbers, strict=True):
             factors[a] = f
-            # OpenVINO adds a little before it rounds down
+            # OpenVINO adds 1e-5 before it rounds down
             whole = f == int(f)
             sizes[a] = (
                 extents.product((sizes[a], int(f))) if whole else int(n.shape(x)[a] * f + 1e-5)

@@ -1,7 +1,7 @@
 """OpenVINO's files: layers and edges as XML, and the contents of constants in a second file.
 
-The XML is not trusted: a document that declares a type or an entity is refused before it is parsed,
-so that no entity is expanded.
+The XML is not trusted.  A document that declares a type or an entity is refused before it is
+parsed, so that no entity is expanded.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read(source: Source) -> Network:
     layers: list[Layer] = []
     inputs: list[Declared] = []
     outputs: dict[str, str] = {}
-    names: dict[str, str] = {}  # of values, by layer and port
+    names: dict[str, str] = {}  # names of values, by layer and port
     stored: dict[str, Callable[[], np.ndarray]] = {}
     elements = root.findall("layers/layer")
     for element in elements:
@@ -94,7 +94,7 @@ def read(source: Source) -> Network:
 
 
 def _named(network: Network, names: Mapping[str, str]) -> Network:
-    """The network with the names of inputs instead of the places where they are made."""
+    """The network in which inputs have their names instead of a layer's number and port."""
     new: dict[str, str] = {}
     for i in network.inputs:
         new[i.name] = _unique(names[i.name], dict.fromkeys(new.values(), ""))

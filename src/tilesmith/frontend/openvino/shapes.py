@@ -1,4 +1,4 @@
-"""OpenVINO's operators on shapes and places."""
+"""OpenVINO's operators on shapes and indices."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def strided_slice(n: LayerNode) -> Result:
     axes: list[int] = []
     inserted: list[int] = []
     dropped: list[int] = []
-    axis = place = 0  # of the input, and of the result before axes are dropped
+    axis = place = 0  # axes of the input, and of the result before axes are dropped
     for i in range(count):
         if ellipses[i]:
             axis, place = axis + rank - covered, place + rank - covered

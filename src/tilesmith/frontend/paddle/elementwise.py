@@ -98,7 +98,9 @@ _PAIRS: dict[str, Any] = {
 
 
 def pair(n: LayerNode) -> tuple[Value, Value]:
-    """Two operands.  The second one's axes begin at the attribute `axis` of the first, if given."""
+    """Two operands.  Attribute `axis`, if given, says at which axis of the first operand the axes of
+    the second begin.
+    """
     x, y = n.input(0), n.input(1)
     axis = n.attr_int("axis", -1)
     if axis != -1 and 0 < y.type.rank < x.type.rank:

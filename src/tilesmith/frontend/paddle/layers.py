@@ -33,7 +33,7 @@ def _check_layout(n: LayerNode) -> None:
 
 
 def _geometry(n: LayerNode, x: Value, kernel: Sequence[int]) -> Geometry:
-    """The windows of a layer.  Pads are one for each axis, or two for each."""
+    """The windows of a layer.  The file has one or two pads for each axis."""
     _check_layout(n)
     pads = n.attr_ints("paddings", (0,))
     if len(pads) == 2 * len(kernel):
@@ -72,7 +72,7 @@ def transposed(n: LayerNode) -> Result:
 
 @paddle_op("max_pool2d_with_index")
 def pool_with_places(n: LayerNode) -> Result:
-    """Maxima of windows, and their places in the flattened image."""
+    """Maxima of windows, and their indices in the flattened image."""
     x, kernel = n.input(), n.attr_ints("kernel_size")
     if n.attr_flag("adaptive", False):
         y, places = pools.adaptive_maxima(n, x, kernel)
@@ -115,7 +115,7 @@ def batch_norm(n: LayerNode) -> Result:
 
 
 def _affine(n: LayerNode, y: Value, first: int, last: int) -> Value:
-    """`y` times the scale plus the bias, inputs whose axes are those from `first` to `last`."""
+    """`y` times the scale plus the bias.  These inputs have axes `first` to `last` - 1 of `y`."""
     dims = (*y.type.shape[first:last], *[1] * (y.type.rank - last))
     scale, bias = n.optional(1), n.optional(2)
     y = y if scale is None else y * n.reshape(scale, dims)
@@ -187,7 +187,9 @@ def matmul(n: LayerNode) -> Result:
 
 @paddle_op("matmul_with_flatten")
 def matmul_with_flatten(n: LayerNode) -> Result:
-    """A product of matrices, to which the axes before and from an axis on are joined."""
+    """A product of tensors as matrices.  In each operand, an attribute divides the axes into two
+    groups, which are joined to the rows and the columns.
+    """
     x, y = n.input(0), n.input(1)
     split, before = n.attr_int("x_num_col_dims", 1), n.attr_int("y_num_col_dims", 1)
     product = extents.product

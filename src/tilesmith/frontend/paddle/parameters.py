@@ -16,9 +16,9 @@ _MOST_LEVELS = 64
 
 
 def read_parameters(content: memoryview | None, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """The tensors of a file, by their names.  They lie in the file.
+    """The tensors of a file by name, as views of the file.
 
-    Raises ModelError for a damaged file, and if there is none though there are names.
+    Raises ModelError for a damaged file, and if there is no file but `names` is not empty.
     """
     arrays: dict[str, np.ndarray] = {}
     position = 0
@@ -38,7 +38,7 @@ def read_parameters(content: memoryview | None, names: Iterable[str]) -> dict[st
 
 
 def _tensor(content: memoryview, position: int, name: str) -> tuple[np.ndarray, int]:
-    """The tensor at an offset, and the offset behind it."""
+    """The tensor at an offset, and the offset of its end."""
     start = position
 
     def take(size: int) -> memoryview:

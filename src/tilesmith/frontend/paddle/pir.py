@@ -39,7 +39,7 @@ def read_pir(content: bytes | memoryview, parameters: memoryview | None) -> Netw
 def _parts(
     ops: list[Any],
 ) -> tuple[list[str], tuple[Declared, ...], dict[str, str], tuple[Layer, ...]]:
-    """The names of parameters, the inputs, the results and the layers."""
+    """The names of stored parameters, the inputs, the results by name, and the layers."""
     names: dict[str, str] = {}
     stored: list[str] = []
     inputs: list[Declared] = []
@@ -50,7 +50,7 @@ def _parts(
         kind = str(op["#"])
         if kind == "p":
             names[_value(op["O"])] = name = str(op["A"][-1])
-            if not op.get("OA", (1,))[0]:  # not persistable, so it is in no file
+            if not op.get("OA", (1,))[0]:  # not persistable: no file has it
                 element, dims = op["O"]["TT"]["D"][:2]
                 type_ = element["#"].partition("_")[2]
                 zeros = {"shape": dims, "dtype": type_, "value": 0.0}
@@ -80,7 +80,7 @@ def _parts(
 
 
 def _value(entry: Any) -> str:
-    """The name of a value; empty for one that is left out."""
+    """The name of a value; empty if the value is left out."""
     return str(entry["%"]) if entry["%"] else ""
 
 

@@ -1,7 +1,7 @@
 """Paddle's `.pdmodel` files: a ProgramDesc, whose operators become those of Paddle 3.
 
-Operators of Paddle 3 take sizes and axes as inputs, older ones as attributes or inputs.  A row of
-`_ROWS` says which, so that one function imports both.
+Operators of Paddle 3 take sizes and axes as inputs.  Older operators take them as attributes or
+inputs.  A row of `_ROWS` translates an old operator, so that one function imports both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilesmith.frontend.paddle.schema import FIELDS, SCHEMA, dtype_named
 from tilesmith.support.errors import ModelError
 
 _MARK = re.compile(rb"\n[\x80-\xff]{0,4}[\x00-\x7f]\x08\x00\x10(\xff{9}\x01|\x00)")
-"""The first bytes of a program: its first block, with number 0 and the parent -1 (or 0)."""
+"""The first bytes of a program, where its first block has number 0 and the parent -1 or 0."""
 
 COMBINE = "builtin.combine"
 
@@ -134,9 +134,10 @@ where: where Condition X Y
 yolo_box: yolo_box X ImgSize -> Boxes Scores
 meshgrid: meshgrid X* -> Out*
 """
-"""For an old operator the new one, its inputs, its outputs (by default Out), and the old names of
-attributes.  `A|B` is the first that is there, `A*` a list, `@a` an attribute as an input.  An
-operator without a row has the same name and the inputs X and Y.
+"""A row for each old operator: the new operator, its inputs, `->` and its outputs (by default Out),
+and `new=old` names of attributes.  `A|B` stands for the first of several inputs that is given, `A*`
+for a list, `@a` for an attribute that becomes an input.  An operator without a row keeps its name
+and has the inputs X and Y.
 """
 
 
@@ -198,7 +199,7 @@ def _declared(variables: Mapping[str, Message], name: str) -> Declared:
 
 
 def _layers(op: Message, label: str, weights: dict[str, Any]) -> Iterator[Layer]:
-    """An operator as Paddle 3 has it, behind the lists that it takes."""
+    """An operator in Paddle 3's form, after layers that make the lists that it takes."""
     kind, wanted, made, renamed = _rows().get(op.type) or (op.type, ["X", "Y"], ["Out"], {})
     attributes = dict(map(_attribute, op.attrs))
     attributes |= {new: attributes.get(old) for new, old in renamed.items()}
@@ -224,7 +225,7 @@ def _layers(op: Message, label: str, weights: dict[str, Any]) -> Iterator[Layer]
 
 
 def _numbers(attributes: Mapping[str, Any], name: str) -> Any:
-    """An attribute's numbers.  Some old operators have the text of a number."""
+    """An attribute as numbers.  Some old operators store a number as text."""
     held = attributes[name]
     if not isinstance(held, str):
         return held

@@ -1,4 +1,4 @@
-"""The table of Paddle's operators, by their names in Paddle 3, and their operands."""
+"""The table of Paddle's operators by their names in Paddle 3, and functions that read operands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ paddle_op = OPERATORS.register
 
 
 def same_operator(make: Callable[[], Op], *names: str, arity: int = 1) -> None:
-    """Register an operator without attributes that equals one of ours."""
+    """Register an operator without attributes that equals an operator of Tilesmith."""
 
     def convert(n: LayerNode) -> Result:
         return n.add(make(), *(n.input(i) for i in range(arity)))
@@ -34,12 +34,12 @@ def tensors(n: LayerNode, index: int = 0) -> tuple[Value, ...]:
 
 
 def sizes(n: LayerNode, index: int, what: str) -> tuple[Dim, ...]:
-    """The numbers of an input that is a list of extents, or a list of tensors with one each."""
+    """The extents in an input, which is one tensor of extents or a list of tensors."""
     return tuple(d for v in tensors(n, index) for d in n.extents(v, what))
 
 
 def whole(n: LayerNode, index: int, what: str) -> tuple[int, ...]:
-    """The numbers of an input that must be known; none if it is left out."""
+    """The integers in an input, which must be known; empty if the input is left out."""
     slot = n.slots[index] if index < len(n.slots) else None
     values = () if slot is None else tensors(n, index)
     return tuple(i for v in values for i in n.int_list(v, what))
@@ -52,7 +52,7 @@ def axis_input(n: LayerNode, index: int, rank: int) -> int:
 
 
 def dtype_of(n: LayerNode, name: str, default: DType) -> DType:
-    """An element type, an attribute; the default where it is left out or undefined."""
+    """The element type that an attribute states; `default` if it is left out or undefined."""
     stated = n.layer.attributes.get(name)
     if stated in (None, -1, "") or str(stated).lower().startswith("undefined"):
         return default

@@ -76,7 +76,7 @@ _NAMED = {
 
 
 def dtype_named(name: str | int) -> DType:
-    """The element type with a name or number in the schema, or with NumPy's name.
+    """The element type with this name or number in the schema, or with this name in NumPy.
 
     Raises UnsupportedError for types that tensors can't have.
     """

@@ -90,7 +90,7 @@ def squeeze(n: LayerNode) -> Result:
     if not axes:
         return without_ones(n, x)
     numbers = n.axes(axes, x.type.rank)
-    ones = tuple(a for a in numbers if same_dim(x.type.shape[a], 1))  # others stay as they are
+    ones = tuple(a for a in numbers if same_dim(x.type.shape[a], 1))  # Paddle ignores other axes
     return n.add(shape.Squeeze(ones), x) if ones else x
 
 
@@ -208,7 +208,7 @@ def slice_of(n: LayerNode) -> Result:
     if all(map(n.is_known, (*bounds, steps))):
         starts, ends = (n.dims(b, "a bound of a slice") for b in bounds)
         by = n.int_list(steps, "strides")
-        # -1 is before the first element if the step is negative
+        # with a negative step, an end of -1 means before the first element
         pairs = zip(ends, by, strict=True)
         ends = tuple(-(1 << 31) if s < 0 and same_dim(e, -1) else e for e, s in pairs)
         y = n.add(slicing.Slice(starts, ends, axes, by), x)
@@ -233,7 +233,7 @@ def pad(n: LayerNode) -> Result:
     pads = whole(n, 1, "paddings")[: 2 * (x.type.rank - 2)]
     modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
     mode = modes[n.attr_string("mode", "constant", among=tuple(modes))]
-    # the innermost axis comes first
+    # the file has the pads of the innermost axis first
     around = (0, 0, *pads[::2][::-1], 0, 0, *pads[1::2][::-1])
     return n.add(slicing.Pad(around, mode, value), x)
 
@@ -277,7 +277,10 @@ def triangle(n: LayerNode) -> Result:
 
 @paddle_op("set_value_", "set_value", "set_value_with_tensor_", "set_value_with_tensor")
 def set_value(n: LayerNode) -> Result:
-    """The tensor with other numbers in a slice, whose bounds are the last three inputs."""
+    """The tensor with the elements of a slice replaced.
+
+    The last three inputs are the starts, the ends and the steps of the slice.
+    """
     x, count = n.input(), len(n.slots)
     if n.attr_ints("none_axes", ()):
         n.unsupported("new axes in an index that is assigned to")
@@ -299,7 +302,7 @@ def set_value(n: LayerNode) -> Result:
     return n.reshape(n.add(scatter.ScatterNd(), flat, index, new), x.type.shape)
 
 
-# Tensors that are made
+# Tensors made from attributes
 
 
 @paddle_op("full_int_array", "assign_value_")
@@ -315,7 +318,7 @@ def values_of(n: LayerNode) -> Result:
 
 @paddle_op("full", "full_", "full_with_tensor")
 def full(n: LayerNode) -> Result:
-    """A tensor of one number, which is an attribute or the first input."""
+    """A tensor filled with a number, which is an attribute or the first input."""
     dtype = dtype_of(n, "dtype", f32)
     if n.layer.kind == "full_with_tensor":
         return n.expand(_number(n, 0).cast(dtype), checked_dims(sizes(n, 1, "shape"), "shape"))
@@ -324,7 +327,7 @@ def full(n: LayerNode) -> Result:
 
 
 def _number(n: LayerNode, index: int) -> Value:
-    """An input of one number as a scalar."""
+    """Input number `index`, which has one element, as a scalar."""
     return n.reshape(n.input(index), ())
 
 
@@ -426,7 +429,7 @@ def cumsum(n: LayerNode) -> Result:
 @paddle_op("gather")
 def gather_slices(n: LayerNode) -> Result:
     x, index = n.input(), n.input(1)
-    if index.type.rank == 2:  # a column of indices is a list
+    if index.type.rank == 2:  # a column [N, 1] counts as a list
         index = n.reshape(index, (index.type.shape[0],))
     return n.add(gather.Gather(axis_input(n, 2, x.type.rank)), x, index)
 
