@@ -347,9 +347,9 @@ def reduction(n: LayerNode) -> Result:
 
 @caffe_layer("ArgMax")
 def arg_max(n: LayerNode) -> Result:
-    """The indices of the largest elements.  With `out_max_val` also the elements.
+    """The indices of the largest elements.
 
-    With `axis`, the elements replace the indices.
+    With `out_max_val` also the elements, or only the elements if `axis` is given.
     """
     x, count, shows = n.input(), n.attr_int("top_k", 1, 1), n.attr_flag("out_max_val", False)
     if n.has("axis"):

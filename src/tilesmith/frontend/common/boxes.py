@@ -1,4 +1,4 @@
-"""Boxes of SSD-like detectors: priors on a grid, decoding, and the choice of the best boxes.
+"""Boxes of SSD-like detectors: priors on a grid, decoding, and suppression.
 
 A box is (left, top, right, bottom).
 """
@@ -54,10 +54,10 @@ def decoded(
 ) -> Value:
     """Boxes [..., N, 4] from their distances `codes` to `priors` [N, 4].
 
-    variances: factors of the codes, [N, 4]; None: 1.
-    code: "CORNER": distances of corners; "CORNER_SIZE": the same in units of the prior's size;
-        "CENTER_SIZE": distance of the centre in units of the prior's size, and the logarithm of
-        the ratio of sizes.
+    variances: factors of the codes, [N, 4]; None means 1.
+    code: the meaning of codes.  "CORNER": distances of corners.  "CORNER_SIZE": distances of
+        corners in units of the prior's size.  "CENTER_SIZE": the distance of the centre in units
+        of the prior's size, and the logarithm of the ratio of sizes.
     """
     scaled = codes if variances is None else codes * variances
     if code == "CORNER":
@@ -88,16 +88,17 @@ def detections(
     kept: int,
     background: int = -1,
 ) -> list[Value]:
-    """For each image the best boxes, f32 [count, 6]: class, score and box.  Classes ascend; in a
-    class, scores descend.
+    """For each image the best boxes, f32 [count, 6]: class, score and box.  They are sorted by
+    ascending class; in a class, by descending score.
 
     boxes: [images, 1 or classes, N, 4].
     scores: [images, classes, N].
-    least: only boxes with higher scores count.
-    overlap: of two boxes of a class that overlap more, the better one counts.
-    candidates: largest number of boxes of a class that are compared; below 1: all.
-    kept: largest number of boxes of an image; below 0: all.
-    background: the class that is no object; below 0: none.
+    least: boxes with this score or a lower score are dropped.
+    overlap: if two boxes of a class overlap by more than this, the box with the lower score is
+        dropped.
+    candidates: largest number of boxes of a class that are compared; all if below 1.
+    kept: largest number of boxes of an image; all if below 0.
+    background: the class that means "no object"; below 0, there is no such class.
     """
     images, classes, count = n.extent(scores, 0), n.extent(scores, 1), scores.type.shape[2]
     if background >= 0:
@@ -123,10 +124,10 @@ def _of_image(
 ) -> Value:
     (groups, count, _), classes = boxes.type.shape, scores.type.shape[0]
     limits = n.of_dims((count,)), n.const([overlap], f32), n.const([least], f32)
-    # with boxes of its own each class is like an image
+    # if each class has its own boxes, treat each class as an image
     by_class = n.reshape(scores, (groups, extents.quotient(classes, groups) or 1, count))
     rows = suppressed(n, boxes, by_class, limits)
-    label = column(n, rows, 1) + column(n, rows, 0)  # one of them is 0
+    label = column(n, rows, 1) + column(n, rows, 0)  # one of the two is 0
     place = column(n, rows, 2)
     chosen = rows.type.shape[0]
 

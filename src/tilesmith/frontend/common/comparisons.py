@@ -1,8 +1,8 @@
 """The table of nodes that a walk through decision trees reads.
 
 All comparisons become `x <= limit`.  `x < v` becomes `x <= u`, where u is the largest number below
-v. The opposite comparisons exchange the branches.  A test for membership in a set becomes a search
-tree over the numbers at which the answer changes.
+v.  The opposite comparisons `>` and `>=` exchange the branches.  A test for membership in a set
+becomes a binary search over the numbers at which the answer changes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Nodes:
     mode: i64[n], the comparison, or LEAF.
     feature: i64[n], the feature that is compared.
     value: float[n], the other operand of the comparison.
-    tracks: bool[n], whether NaN passes the comparison.
+    tracks: bool[n], whether NaN goes to `yes`.
     yes: i64[n], the next node if the comparison holds; for a leaf, the leaf itself.
-    no: i64[n], the next node if it does not.
-    members: the set of each node of mode MEMBER.
+    no: i64[n], the next node if the comparison does not hold.
+    members: for each node of mode MEMBER, the set with which it compares.
     """
 
     mode: np.ndarray
@@ -64,10 +64,10 @@ class Ways:
     no: np.ndarray
 
     def table(self, roots: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """The table that `TreeEnsemble` walks (feature, limit, missing, next), its first rows being
-        `roots`, and the node of each row.
+        """The table that `TreeEnsemble` walks, and the node of each row of the table.
 
-        The two successors of a node are adjacent, so that one number refers to both.
+        The columns are (feature, limit, missing, next).  The first rows are `roots`.  A node's two
+        successors are in adjacent rows, so that one number, `next`, refers to both.
         """
         own = np.arange(len(self.yes))
         is_leaf = self.yes == own
@@ -83,7 +83,7 @@ class Ways:
 
 
 def ways_of(nodes: Nodes) -> Ways:
-    """Make all comparisons `x <= limit`.  Searches in sets add nodes at the end."""
+    """Rewrite all comparisons as `x <= limit`.  Searches in sets add nodes at the end."""
     mode = nodes.mode
     is_leaf, is_swapped = mode == LEAF, (mode == GTE) | (mode == GT)
     limit = np.where((mode == LT) | (mode == GTE), _before(nodes.value), nodes.value)
@@ -113,7 +113,7 @@ def ways_of(nodes: Nodes) -> Ways:
 
 
 def _before(value: np.ndarray) -> np.ndarray:
-    """The largest number below each number; NaN if there is none."""
+    """The largest number below each number; NaN for -inf."""
     below = np.nextafter(value, value.dtype.type(-np.inf))
     return np.where(value == -np.inf, value.dtype.type(np.nan), below)
 
@@ -135,7 +135,7 @@ class _Search:
     def __init__(self, nodes: Nodes, end: int) -> None:
         self._nodes, self._end = nodes, end
         self.added: dict[int, _Step] = {}
-        """Added nodes by their position in the table."""
+        """New nodes, and nodes that replace others, by their position in the table."""
 
     def add(self, node: int) -> None:
         """Replace a node by a search tree."""
@@ -161,8 +161,9 @@ class _Search:
         feature = int(forest.feature[node])
 
         def build(low: int, high: int, place: int | None = None) -> int:
-            """Build the search among intervals low to high - 1; returns its root, which is node
-            `place` or, if None, a new one.
+            """Build the search among intervals low to high - 1; returns its root.
+
+            place: the position of the root; None for a new node.
             """
             if high - low == 1:
                 return targets[low]
@@ -177,8 +178,8 @@ class _Search:
 
 
 def depth_of(ways: Ways, roots: np.ndarray) -> int:
-    """The longest path from a root to a leaf, at least 1.  Raises ModelError if a path never
-    ends.
+    """The length of the longest path from a root to a leaf, at least 1.  Raises ModelError if a
+    path never ends.
     """
     front, depth = np.unique(roots), 0
     while True:

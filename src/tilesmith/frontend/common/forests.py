@@ -17,7 +17,7 @@ from tilesmith.ops.trees import TreeEnsemble
 class Forest:
     """Trees with weights at their leaves.
 
-    nodes: nodes of all trees, leaves among them.
+    nodes: nodes of all trees, including leaves.
     roots: i64[trees], the first node of each tree.
     place: i64[weights], the leaf of each weight.
     column: i64[weights], the output that each weight is added to.
@@ -31,7 +31,9 @@ class Forest:
     weight: np.ndarray
 
     def is_everywhere(self, column: int) -> bool | None:
-        """Whether all leaves have a weight for an output; None if only some have."""
+        """Whether all leaves (True), no leaves (False) or some leaves (None) have a weight for an
+        output.
+        """
         is_leaf = self.nodes.mode == comparisons.LEAF
         has = np.zeros(len(is_leaf), bool)
         has[self.place[self.column == column]] = True
@@ -51,12 +53,12 @@ class Keys:
             n.bad("expected nodes with numbers of their own, found two with the same")
 
     def _keys(self, trees: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A unique number for each pair of tree and node number, and whether both exist."""
+        """A unique key for each pair of tree and node number, and whether the model has both."""
         (t, has_tree), (i, has_id) = _searched(self._trees, trees), _searched(self._ids, ids)
         return t * len(self._ids) + i, has_tree & has_id
 
     def find(self, trees: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
-        """The positions of nodes.  Raises ModelError, which names `what`, if one is not there."""
+        """The positions of nodes.  Raises ModelError, which names `what`, if a node is missing."""
         keys, may_be = self._keys(trees, ids)
         positions, is_there = _searched(self._sorted, keys)
         if not (is_there & may_be).all():
@@ -75,7 +77,9 @@ def _searched(values: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def combined(n: NodeContext, x: Value, forest: Forest, outputs: int, combine: str) -> Value:
-    """Combine the weights of the leaves that x T[samples, features] reaches: T[samples, outputs].
+    """Combine the weights of the leaves that samples x T[samples, features] reach.
+
+    The result is T[samples, outputs].
 
     An output for which no leaf has a weight gets the start value of the combination.
     """

@@ -1,7 +1,7 @@
 """Networks that are lists of named layers, as many formats store them.
 
-A reader of such a format parses its files to a `Network`; its page of operators is a table of
-functions that get a `LayerNode`.  The walk, the messages and `inspect` are the same for all.
+A reader of such a format parses files to a `Network`.  The format's operators are a table of import
+functions that get a `LayerNode`.  All these formats share the walk, the messages and `inspect`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Layer:
 
     kind: the operator's name in the format.
     name: the layer's name, for messages and labels.
-    inputs: names of values; empty for one that is left out.
+    inputs: names of values; an empty name if the input is left out.
     outputs: names that the layer defines.  A later layer may define a name again.
     attributes: numbers, lists, texts or messages, by name.
     weights: names of the layer's own stored tensors.
@@ -61,7 +61,7 @@ class Network:
     format: the format with its version.
     inputs: the declared inputs.
     outputs: the name of each output -> the name of its value.
-    layers: the layers, each behind those that define its inputs.
+    layers: the layers, each after the layers that define its inputs.
     weights: stored tensors by name: arrays, or functions that read them.
     producer: the program that wrote the file, if it says so.
     metadata: further entries of the file.
@@ -83,8 +83,8 @@ class LayerNode(NodeContext):
     """One layer during import.
 
     layer: the layer as the file states it.
-    slots: its inputs; None for one that is left out.
-    stored: gives a stored tensor by its name.
+    slots: its inputs; None for an input that is left out.
+    stored: a function from the name of a stored tensor to its constant.
     """
 
     layer: Layer
@@ -93,7 +93,7 @@ class LayerNode(NodeContext):
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """All inputs of a layer that takes any number of them; none may be left out."""
+        """All inputs, for layers with any number of inputs.  None of them may be left out."""
         return tuple(self.input(i) for i in range(len(self.slots)))
 
     def input(self, index: int = 0) -> Value:
@@ -119,7 +119,7 @@ class LayerNode(NodeContext):
         value = self.stored(self.layer.weights[index])
         return value if shape is None else self.reshape(value, shape)
 
-    # Attributes.  Formats that are text hold numbers and lists as text.
+    # Attributes.  In text formats, numbers and lists are texts.
 
     def has(self, name: str) -> bool:
         return self.layer.attributes.get(name) is not None
@@ -160,14 +160,14 @@ class LayerNode(NodeContext):
         raise self._wrong(name, "true or false", value)
 
     def attr_ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
-        """A list of integers; one number is a list, too."""
+        """A list of integers.  A single number counts as a list."""
         numbers = self.attr_floats(name, default)
         if any(v != int(v) for v in numbers):
             raise self._wrong(name, "integers", numbers)
         return tuple(int(v) for v in numbers)
 
     def attr_floats(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
-        """A list of numbers; one number is a list, too."""
+        """A list of numbers.  A single number counts as a list."""
         value = self._attribute(name, default)
         if isinstance(value, str):
             if re.search(r"[^\s\d.,()\[\]eE+-]", value):
@@ -179,7 +179,7 @@ class LayerNode(NodeContext):
             raise self._wrong(name, "a list of numbers", value) from None
 
     def attr_string(self, name: str, default: str | None = None, among: Sequence[str] = ()) -> str:
-        """A text; `among`, if given, are its legal values."""
+        """A text, which must be one of `among` if these are given."""
         value = str(self._attribute(name, default))
         if among and value not in among:
             raise self._wrong(name, f"one of {', '.join(among)}", value)
@@ -203,7 +203,7 @@ class NetworkImporter(Importer):
         self.values: dict[str, Slot] = {}
 
     def declare(self) -> None:
-        """Make the inputs."""
+        """Add the network's inputs to the graph."""
         inputs = self._network.inputs
         if self._network.is_resizable:
             inputs = tuple(resizable(i, self._given) for i in inputs)
@@ -230,7 +230,7 @@ class NetworkImporter(Importer):
         return self._stored[name]
 
     def slot(self, name: str) -> Slot:
-        """The value with a name: of an input, a layer or a stored tensor."""
+        """The value of a name, which an input, a layer or a stored tensor has."""
         if not name:
             return None
         if name not in self.values and name in self._network.weights:
@@ -311,7 +311,7 @@ def inspect_network(network: Network, table: Layers) -> Inspection:
 
 
 def network_reader(read: Callable[[Source], Network], table: Layers) -> Reader:
-    """The reader of a format whose files `read` makes a network."""
+    """The reader of a format.  `read` parses its files to a network."""
 
     def named(source: Source) -> Network:
         with errors_name(source.name):

@@ -1,5 +1,5 @@
-"""The interface of import functions for operators that TFLite took over from TensorFlow.  Both
-formats have these operators with the same inputs and the same names of options.
+"""The interface of an import function to one node, for operators that TFLite took over from
+TensorFlow.  In both formats these operators have the same inputs and the same names of options.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilesmith.support.errors import ModelError
 class OptionNode(CallingNode):
     """One operator during import.
 
-    slots: its inputs; None for one that is left out.
+    slots: its inputs; None for an input that is left out.
     """
 
     slots: tuple[Slot, ...]
@@ -27,7 +27,7 @@ class OptionNode(CallingNode):
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """All inputs of an operator that takes any number of them; none may be left out."""
+        """All inputs, for operators with any number of inputs.  None of them may be left out."""
         return tuple(self.input(i) for i in range(len(self.slots)))
 
     def input(self, index: int) -> Value:
@@ -62,7 +62,7 @@ class OptionNode(CallingNode):
 
     @property
     def stored_zero(self) -> int:
-        """The integer that stands for 0 in the first output."""
+        """The integer that represents 0 in the first output (its zero point)."""
         return 0
 
     # Options

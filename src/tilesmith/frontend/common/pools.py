@@ -25,7 +25,7 @@ from tilesmith.ops.functions import reciprocal, where
 Kind: TypeAlias = "Literal['max', 'average']"
 
 Rounding: TypeAlias = "Literal['floor', 'ceil', 'full']"
-"""The number of windows along an axis: (padded extent - window) / stride, rounded, plus 1.
+"""How the number of windows along an axis, (padded extent - window) / stride + 1, is rounded.
 
 floor: every window lies in the padded input.
 ceil: the last window may extend past the end, but starts inside the input or the padding before it.
@@ -43,8 +43,8 @@ def pooled(
 ) -> Value:
     """The maxima or averages of windows over `x` [N, C, spatial...].
 
-    counts_padding: whether averages count padding as zeros.  The part of a window past the padded
-        input never counts.
+    counts_padding: whether averages count elements of the padding, which are 0.  They never count
+        the part of a window past the padded input.
     """
     settings = (g.kernel, g.strides, g.pads, g.dilations, rounding != "floor")
     op: Op = ops.MaxPool(*settings)
@@ -56,14 +56,14 @@ def pooled(
     missing = [extents.difference(w, d) for w, d in zip(_full(g), y.type.shape[2:], strict=True)]
     if all(same_dim(m, 0) for m in missing):
         return y
-    # windows that start after the end have no element
+    # windows that start past the end are empty: pad the result
     rank = len(missing)
     filler = x.dtype.min if kind == "max" else 0
     return n.add(slicing.Pad((0,) * (rank + 4) + tuple(missing), "constant", filler), y)
 
 
 def _full(g: Geometry) -> list[Dim]:
-    """The number of windows along each axis, rounded up."""
+    """The number of windows along each axis with rounding "full"."""
     rank = len(g.kernel)
     sums = zip(g.extents, g.pads[:rank], g.pads[rank:], g.reach, g.strides, strict=True)
     rooms = [extents.total((e, b, a, s - 1, -r)) for e, b, a, r, s in sums]
@@ -78,11 +78,11 @@ def global_pool(n: NodeContext, x: Value, kind: Kind) -> Value:
     return n.add(ops.GlobalMaxPool() if kind == "max" else ops.GlobalAvgPool(), x)
 
 
-# Adaptive pools, whose windows differ in size as little as possible
+# Adaptive pools: the number of windows is given, and their sizes differ as little as possible
 
 
 def adaptive_averages(n: NodeContext, x: Value, sizes: Sequence[Dim]) -> Value:
-    """Averages of `sizes` windows along the last axes of `x`."""
+    """Averages of adaptive windows; `sizes` are their numbers along the last axes of `x`."""
     axes = tuple(range(x.type.rank - len(sizes), x.type.rank))
     if all(same_dim(s, 1) for s in sizes):
         return x.mean(axes, keepdims=True)
@@ -101,7 +101,9 @@ def averages(places: int, bins: int) -> np.ndarray:
 
 
 def _averaged(n: NodeContext, x: Value, axis: int, size: Dim) -> Value:
-    """Adaptive means along an axis: a reduction if windows don't overlap, else a matrix product."""
+    """Averages of adaptive windows along an axis, by a reduction if all windows have the same size,
+    otherwise by a matrix product.
+    """
     extent = x.type.shape[axis]
     if same_dim(extent, size):
         return x
@@ -144,8 +146,8 @@ def _windows(places: int, bins: int) -> np.ndarray:
 
 
 def adaptive_maxima(n: NodeContext, x: Value, sizes: Sequence[int]) -> tuple[Value, Value]:
-    """The maxima of `sizes` windows along the last axes of `x`, and their positions in the
-    flattened image, i64.
+    """Maxima of adaptive windows, and their i64 positions in the flattened image.  `sizes` are the
+    numbers of windows along the last axes of `x`.
     """
     rank = len(sizes)
     lead = x.type.shape[: x.type.rank - rank]
@@ -156,7 +158,7 @@ def adaptive_maxima(n: NodeContext, x: Value, sizes: Sequence[int]) -> tuple[Val
         windows = _windows(places, bins)
         x = n.add(gather.Gather(axis + 2 * a), x, n.const(windows))
         numbers = np.take(numbers, windows, axis=2 * a)
-    # [lead..., bins, window, bins, window...] -> [lead..., bins..., windows]
+    # [lead..., bins, window, bins, window...] -> [lead..., bins..., windows joined]
     order = (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2))
     x = x.transpose(*range(axis), *(axis + o for o in order))
     plane = numbers.transpose(order).reshape(*sizes, -1)

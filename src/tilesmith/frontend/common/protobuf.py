@@ -1,9 +1,9 @@
 """Bounded reading of protobuf messages by a declared schema, from a file that is not trusted.
 
-A message is a list of fields, each a number with a value.  Fields are decoded when they are read,
-so arrays stay in the file's memory and messages that nobody asks for cost nothing.  Every length is
-compared with the enclosing message first, so a damaged file gives a ModelError with the byte's
-position.  The format of the bytes is described at protobuf.dev/programming-guides/encoding.
+A message is a list of fields, each a number with a value.  A field is decoded when it is read.  So
+arrays stay in the file's memory, and unread messages cost nothing.  Every length is first compared
+with the end of the enclosing message.  So a damaged file gives a ModelError with the byte's
+position.  The encoding is described at protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class WireField:
     number: its number in the schema.
     kind: the kind of its value.
     start: position of its first byte.
-    body: position of its value, without the length of bytes.
-    end: position behind the value.
+    body: position of its value, after the length that precedes bytes.
+    end: position of the end of the value.
     """
 
     number: int
@@ -67,7 +67,7 @@ class WireField:
 
 
 def wire_fields(view: memoryview, position: int, end: int) -> Iterator[WireField]:
-    """The fields between two positions.  Raises ModelError for damaged ones."""
+    """The fields between two positions.  Raises ModelError for damaged fields."""
     while position < end:
         start = position
         tag, position = varint(view, position, end)
@@ -93,7 +93,7 @@ def wire_fields(view: memoryview, position: int, end: int) -> Iterator[WireField
 
 
 def varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
-    """The unsigned number of variable length at `position`, and the position behind it."""
+    """The unsigned number of variable length at `position`, and the position of its end."""
     value = shift = 0
     start = position
     while position < end and shift < 7 * _LONGEST_VARINT:
@@ -130,10 +130,10 @@ class Field:
 
     number: its number in the bytes.
     name: its name.
-    type: a scalar's type, or the name of an enum or a message.  Of a map it is the values' type.
+    type: a scalar's type, or the name of an enum or a message; for a map, the type of its values.
     is_repeated: whether it holds a list.
     key_type: type of a map's keys; empty if the field is no map.
-    default: value of a scalar that is left out.
+    default: value of a scalar if the field is left out.
     """
 
     number: int
@@ -145,7 +145,7 @@ class Field:
 
     @property
     def number_type(self) -> np.dtype | None:
-        """The type of an array of its values; None if they are not numbers."""
+        """NumPy's type for arrays of the field's values; None if they are not numbers."""
         return np.dtype(_DTYPES[self.type]) if self.type in _DTYPES else None
 
 
@@ -209,8 +209,8 @@ class Message:
     """A message, whose fields are attributes.
 
     A list of numbers is an array, other lists are tuples, a map is a dict.  A value of an enum is
-    its name, or its number as text if the schema has no name for it.  A message that is left out is
-    None; other values that are left out are the schema's defaults.
+    its name, or its number as text if the schema has no name for it.  A field that is left out is
+    None if it holds a message, otherwise the schema's default.
     """
 
     __slots__ = ("_kind", "_places", "_schema", "_values", "_view")
@@ -224,7 +224,7 @@ class Message:
 
     @staticmethod
     def of(schema: Schema, kind: str, values: Mapping[str, Any]) -> Message:
-        """A message with these values of fields, which need no decoding."""
+        """A message whose fields have these decoded values."""
         message = Message(schema, kind, memoryview(b""), 0, 0)
         message._values = dict(values)
         return message
@@ -250,7 +250,7 @@ class Message:
                 raise AttributeError(f"message {self._kind} has no field {name!r}") from None
             value = self._decoded(field)
             if field.number not in self._places:
-                return value  # not stored: `has` stays False
+                return value  # not stored, so that `has` stays False
             self._values[name] = value
         return self._values[name]
 
@@ -331,7 +331,7 @@ class Message:
 
 
 def _integers(type_: str, numbers: np.ndarray) -> np.ndarray:
-    """Unsigned numbers of 64 bits as integers of a type."""
+    """Unsigned numbers of 64 bits, converted to the integer type `type_`."""
     if type_ in ("s32", "s64"):  # zigzag: the sign is the lowest bit
         half = (numbers >> np.uint64(1)).astype(np.int64)
         numbers = np.where(numbers & np.uint64(1), ~half, half)

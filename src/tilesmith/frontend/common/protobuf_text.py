@@ -33,13 +33,13 @@ _ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f
 def parse(schema: Schema, text: str, message: str) -> Message:
     """The message that a text describes.
 
-    Raises ModelError, with line and column, for text that the schema does not have.
+    Raises ModelError, with line and column, for text that does not follow the schema.
     """
     return _Reader(schema, text).message(message, "", 0)
 
 
 class _Reader:
-    """The tokens of a text, and the messages that they make."""
+    """A parser of messages from the tokens of a text."""
 
     def __init__(self, schema: Schema, text: str) -> None:
         self._schema, self._text, self._at = schema, text, 0
@@ -68,7 +68,7 @@ class _Reader:
         return Message.of(self._schema, kind, _finished(fields, values))
 
     def _skip(self) -> None:
-        """Pass over the value of a field that the schema does not have."""
+        """Skip the value of a field that the schema does not have."""
         opened = 0
         if self._token == ":":
             self._next()
@@ -201,7 +201,7 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 def _finished(fields: Mapping[str, Field], values: dict[str, Any]) -> dict[str, Any]:
-    """The values as a message has them: lists of numbers are arrays."""
+    """The fields' values in the form that `Message` has: lists of numbers become arrays."""
     done: dict[str, Any] = {}
     for name, value in values.items():
         dtype = fields[name].number_type

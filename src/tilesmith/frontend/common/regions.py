@@ -1,4 +1,4 @@
-"""Pools over regions of images."""
+"""Max pools over regions of images."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from tilesmith.ops.base import Op
 def max_regions(
     n: NodeContext, x: Value, rois: Value, pooled: tuple[int, int], scale: float
 ) -> Value:
-    """Maxima over the bins of each region, [R, C, pooled]: first along rows, then along columns.
+    """Maxima over the bins of each region, [R, C, *pooled].  Empty bins give 0.
 
     x: images [N, C, H, W].
-    rois: [R, 5]: the image's number, and left, top, right and bottom.
+    rois: regions [R, 5]: the image's number, and left, top, right and bottom.
+    pooled: number of bins along rows and along columns.
     scale: factor from the regions' units to pixels.
     """
     regions, (_, channels, height, width) = rois.type.shape[0], x.type.shape
@@ -44,8 +45,10 @@ def max_regions(
 
 
 def _bins(n: NodeContext, corners: Value, at: int, count: int, extent: Dim) -> tuple[Value, Value]:
-    """Whether each position of an axis is in each bin, bool [R, count, extent], and whether a bin
-    has any position.
+    """Whether each bin contains each position of an axis, bool [R, count, extent], and whether it
+    contains any position, bool [R, count].
+
+    at: the column of `corners` with the first corner's coordinate on the axis.
     """
     regions = corners.type.shape[0]
     start, end = (n.reshape(column(n, corners, at + i), (regions, 1)) for i in (0, 2))

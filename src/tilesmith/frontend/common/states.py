@@ -1,7 +1,7 @@
-"""Variables of models: values that a run leaves for the next one.
+"""Variables of models: values that a run leaves for the next run.
 
-A variable becomes an input whose default is its first value, and an output that lives in the
-input's memory: the executable keeps it (see `Program.states`).
+A variable becomes an input and an output of the graph.  The input's default is the first value.  The
+output shares the input's memory, which the executable keeps between runs (see `Program.states`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Variable:
 
     first: its value before the first run.
     before: its value at the beginning of a run, an input of the graph.
-    now: its value after the operators so far.
+    now: its value after the operators imported so far.
     """
 
     first: np.ndarray
@@ -41,7 +41,7 @@ class States:
         self.taken: set[str] = set()
         """Names of the graph's inputs."""
         self.shared: frozenset[str] = frozenset()
-        """The variables that other functions of the model write, too."""
+        """Keys of the variables that other functions of the model write."""
         self.is_beginning = False
         """Whether the operators being imported run only once, before the first run."""
 
@@ -49,7 +49,7 @@ class States:
         """A variable's value.
 
         builder: makes the graph that reads it.
-        zeros: its first value if the model does not give it one.
+        zeros: its first value if `write` set none.  Its type is the variable's type.
 
         Raises UnsupportedError in a body.
         """
@@ -68,8 +68,8 @@ class States:
     def write(self, builder: FoldingBuilder, key: Hashable, name: str, value: Value) -> None:
         """Set the value of a variable.
 
-        Raises UnsupportedError in a body, for a value of another type, and for a first value that
-        is not known.
+        Raises UnsupportedError in a body, for a value of another type, and if the first value is
+        not known.
         """
         self._check_main(builder)
         if self.is_beginning:
@@ -89,8 +89,8 @@ class States:
         self._variables[key].now = value
 
     def finished(self, graph: Graph) -> Graph:
-        """`graph` with its variables as last inputs and outputs.  Variables that no function writes
-        become constants.
+        """`graph` with the variables as additional inputs and outputs.  Variables that no function
+        writes become constants.
         """
         written, fixed = [], []
         for key, v in self._variables.items():
@@ -109,7 +109,7 @@ class States:
         )
 
     def _names(self, graph: Graph, written: list[_Variable]) -> list[str]:
-        """The names of the variables' outputs, which no input and no other output has."""
+        """Names for the outputs of variables, different from all other inputs and outputs."""
         taken = {*graph.output_names, *self.taken}
         names = []
         for v in written:
@@ -121,7 +121,7 @@ class States:
         return names
 
     def _unused(self, name: str) -> str:
-        """A name for an input that no other input has."""
+        """A name for an input, different from all other inputs; `name` if it is free."""
         while name in self.taken:
             name += "_state"
         self.taken.add(name)

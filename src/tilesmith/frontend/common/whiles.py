@@ -1,5 +1,5 @@
-"""Loops that run while a condition holds, for formats that state them as two functions of the
-carried values.
+"""Loops that run while a condition holds, for formats in which the condition and the step are two
+functions of the carried values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _STEPS = 1 << 12
 def repeated(n: CallingNode, condition: Any, step: Any, state: Sequence[Slot]) -> Result:
     """The carried values after a loop that begins with `state`.
 
-    condition: the function whose one result is whether another iteration follows.
-    step: the function that makes the carried values of an iteration those of the next.
+    condition: a function of the carried values; its only result says whether another iteration
+        follows.
+    step: a function from the carried values of an iteration to those of the next iteration.
     """
     first = _condition(n, n.inline(condition, state, n.loc))
     known = n.known(first)
@@ -37,8 +38,9 @@ def repeated(n: CallingNode, condition: Any, step: Any, state: Sequence[Slot]) -
 def _loop(
     n: CallingNode, condition: Any, step: Any, first: Value, before: Sequence[Slot]
 ) -> tuple[Slot, ...] | None:
-    """A loop at run time; None if a graph can't hold its carried values.  If the condition before
-    the first iteration, `first`, is known, it is true.
+    """A loop at run time; None if the carried values can't be tensors of one type in all iterations.
+
+    first: the condition before the first iteration, which is not known to be false.
     """
     handles = {i: s for i, s in enumerate(before) if isinstance(s, Resource)}
     state = only_tensors([s for s in before if not isinstance(s, Resource)])
@@ -46,7 +48,7 @@ def _loop(
         return None
 
     def completed(values: Sequence[Value]) -> list[Slot]:
-        """Carried values, with the handles, which stay the same."""
+        """`values` with the handles inserted.  Handles are carried values that never change."""
         rest = iter(values)
         return [handles[i] if i in handles else next(rest) for i in range(len(before))]
 
@@ -90,7 +92,7 @@ def _unrolled(
 
 
 def _condition(n: CallingNode, results: list[Slot]) -> Value:
-    """The one result of a condition as a bool."""
+    """The only result of a condition, as a scalar bool."""
     (condition, *others) = values_of(n, results)
     if others or condition.dtype is not bool_ or condition.type.size != 1:
         n.bad(f"the condition: expected one bool, found {condition.type}")

@@ -1,4 +1,4 @@
-"""ncnn's files: layers with numbered parameters in text, and a file with all layers' weights in order.
+"""ncnn's files: layers with numbered parameters in text, and all layers' weights in order.
 
 Tensors have no batch axis: an image is [C, H, W].
 """
@@ -26,8 +26,8 @@ _FIRST_LIST = -23300
 """In old files, parameter number i has the number _FIRST_LIST - i if it is a list."""
 
 _HALF, _INT8, _PLAIN = 0x01306B47, 0x000D4B38, 0x0002C056
-"""The flags before weights in f16, before weights in int8, and before f32 weights that ncnn must not
-quantise."""
+"""The flags before weights in f16, before weights in int8, and before f32 weights that ncnn must
+not quantise."""
 
 
 @dataclass(slots=True)

@@ -98,8 +98,8 @@ _PAIRS: dict[str, Any] = {
 
 
 def pair(n: LayerNode) -> tuple[Value, Value]:
-    """Two operands.  Attribute `axis`, if given, says at which axis of the first operand the axes of
-    the second begin.
+    """Two operands.  Attribute `axis`, if given, says at which axis of the first operand the axes
+    of the second begin.
     """
     x, y = n.input(0), n.input(1)
     axis = n.attr_int("axis", -1)
