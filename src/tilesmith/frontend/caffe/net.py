@@ -54,7 +54,7 @@ def recognises(source: Source) -> bool:
 
 
 def _is_binary(view: memoryview) -> bool:
-    """Whether a message has the fields of a net, whose first layer has a name and a type."""
+    """Whether a message has the fields of a net, and its first layer has a name and a type."""
     for f in wire_fields(view, 0, len(view)):
         if f.number not in _NET_FIELDS or (f.number in (1, 2, 3, 8, 100) and f.kind != BYTES):
             return False

@@ -31,7 +31,7 @@ class Nodes:
     mode: i64[n], the comparison, or LEAF.
     feature: i64[n], the feature that is compared.
     value: float[n], the other operand of the comparison.
-    tracks: bool[n], whether NaN goes to `yes`.
+    tracks: bool[n], whether NaN goes to `yes`; with NEQ it always does.
     yes: i64[n], the next node if the comparison holds; for a leaf, the leaf itself.
     no: i64[n], the next node if the comparison does not hold.
     members: for each node of mode MEMBER, the set with which it compares.

@@ -240,7 +240,7 @@ class NetworkImporter(Importer):
         return self.values[name]
 
     def layer(self, layer: Layer) -> None:
-        """Add a layer's nodes."""
+        """Import a layer: add its nodes and define its outputs."""
         self.builder.count()
         site = Site(layer.kind, "", layer.name)
         label = layer.outputs[0] if layer.outputs else layer.name

@@ -1,7 +1,8 @@
 """Variables of models: values that a run leaves for the next run.
 
-A variable becomes an input and an output of the graph.  The input's default is the first value.  The
-output shares the input's memory, which the executable keeps between runs (see `Program.states`).
+A variable becomes an input and an output of the graph.  The input's default is the first value.
+The output shares the input's memory, which the executable keeps between runs (see
+`Program.states`).
 """
 
 from __future__ import annotations

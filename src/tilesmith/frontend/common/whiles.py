@@ -38,7 +38,7 @@ def repeated(n: CallingNode, condition: Any, step: Any, state: Sequence[Slot]) -
 def _loop(
     n: CallingNode, condition: Any, step: Any, first: Value, before: Sequence[Slot]
 ) -> tuple[Slot, ...] | None:
-    """A loop at run time; None if the carried values can't be tensors of one type in all iterations.
+    """A loop at run time; None if a graph can't hold its carried values.
 
     first: the condition before the first iteration, which is not known to be false.
     """

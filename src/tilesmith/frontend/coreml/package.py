@@ -141,7 +141,7 @@ _DTYPES = {
 
 
 def named_dtype(name: str) -> DType:
-    """The element type of this name in the format, such as FLOAT16."""
+    """The element type with this name in the format, such as FLOAT16."""
     return Stored(np.zeros(0, np.uint8), name, ()).dtype
 
 

@@ -25,7 +25,7 @@ from tilesmith.support.described import Described
 from tilesmith.support.errors import ModelError
 
 _TOOLS = "com.github.apple.coremltools"
-"""The beginning of the names of metadata that coremltools adds."""
+"""The prefix of the names of metadata that coremltools adds."""
 
 _KINDS = {models.PROGRAM: "ML program"} | dict.fromkeys(models.NETWORKS, "neural network")
 

@@ -198,7 +198,7 @@ def _element(n: KerasNode, x: Value, place: int) -> Value:
 
 
 def _cells(n: KerasNode) -> list[tuple[str, KerasNode]]:
-    """The cells of a layer, from the first to the last, with the nodes that have their weights."""
+    """The kind of each cell of a layer, in order, with a node that has the cell's weights."""
     if n.kind != "RNN":
         return [(n.kind, replace(n, weights=n.weights.part(["cell"])))]
     stored = n.option("cell", kind=dict)

@@ -95,10 +95,7 @@ def multibox_prior(n: LayerNode) -> Result:
 
 
 def _heads(n: LayerNode, parts: int) -> list[Value]:
-    """Split [steps, batch, all] into `parts` tensors [batch * heads, steps, width].
-
-    The parts are queries, keys and values.
-    """
+    """Split the input [steps, batch, all] into `parts` tensors [batch * heads, steps, width]."""
     x, heads = n.input(), n.attr_int("heads", low=1)
     steps, batch, total = x.type.shape
     width = n.builder.divided("attention", total, parts * heads, "the width", n.loc)

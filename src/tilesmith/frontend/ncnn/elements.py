@@ -26,7 +26,7 @@ def _hard_swish(x: Value, alpha: float, beta: float) -> Value:
 
 
 def activate(n: LayerNode, x: Value, kind: str = "9", numbers: str = "10") -> Value:
-    """`x` after an activation.  Parameter `kind` has its number, parameter `numbers` its factors."""
+    """`x` after an activation.  Parameter `kind` has its number, and `numbers` its factors."""
     which, factors = n.attr_int(kind, 0), n.attr_floats(numbers, ())
     if which == 0:
         return x
