@@ -25,7 +25,7 @@ from tilesmith.ops.functions import reciprocal, where
 Kind: TypeAlias = "Literal['max', 'average']"
 
 Rounding: TypeAlias = "Literal['floor', 'ceil', 'full']"
-"""How the number of windows along an axis, (padded extent - window) / stride + 1, is rounded.
+"""The rounding of the number of windows along an axis, (padded extent - window) / stride + 1.
 
 floor: every window lies in the padded input.
 ceil: the last window may extend past the end, but starts inside the input or the padding before it.

@@ -32,7 +32,7 @@ layer = LAYERS.register
 
 def weights(n: MilNode, stored: Message | None, dims: Sequence[int]) -> Value | None:
     """The weights of a layer in the shape `dims`, f32; None if they are left out.  Quantised
-    weights have a scale and an offset for each index of the first axis, or one pair for all.
+    weights have a scale and an offset for each index of the first axis, or the same for all.
     """
     kinds = ("floatValue", "float16Value", "rawValue", "int8RawValue")
     which = None if stored is None else stored.which(*kinds)

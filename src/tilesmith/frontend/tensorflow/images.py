@@ -311,7 +311,7 @@ def resize_bicubic(n: TfNode) -> Result:
 
 
 _STEPS = 1024
-"""TensorFlow tabulates cubic weights at this number of fractions of a pixel."""
+"""Fractions of a pixel for which TensorFlow's table has cubic weights."""
 
 
 _MOST_WEIGHTS = 1 << 24

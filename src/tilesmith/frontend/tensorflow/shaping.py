@@ -210,7 +210,7 @@ def roll(n: TfNode) -> Result:
 
 @tf_op("Bincount", "DenseBincount")
 def bincount(n: TfNode) -> Result:
-    """How often each number occurs, or the sum of the weights of its occurrences."""
+    """The number of occurrences of each number, or the sum of their weights."""
     x, weights = n.input(0), n.input(2)
     if x.type.rank > 1:
         n.unsupported(f"counts of {x.type}, not a list")
