@@ -17,6 +17,7 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "opencl": (("pyopencl",), "OpenCL devices"),
     "export": (("ziglang",), "C libraries for other machines, or without a C compiler"),
     "sign": (("cryptography",), "signatures"),
+    "keras": (("h5py",), "models of Keras"),
     "bench": (("onnxruntime", "openvino"), "comparing with other engines"),
 }
 """For each extra of the package `tilesmith`: the packages that it installs, and their purpose."""
