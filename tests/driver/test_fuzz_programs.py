@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,13 +23,14 @@ from fuzz.programs.judge import judge
 from fuzz.programs.program import Program, Statement
 from fuzz.programs.roads import ROADS
 
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 COUNT = 25
 STATEMENTS = 4
 
 # Children of a process that ran threads of PyTorch would wait for them: a process of its own.
 CAMPAIGN = f"""
 import json, sys
-sys.path.insert(0, {sys.path[0]!r})
+sys.path.insert(0, {str(BENCHMARKS)!r})
 from fuzz.programs.campaign import verdicts
 from fuzz.programs.roads import ROADS
 roads = [*ROADS]

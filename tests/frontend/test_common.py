@@ -8,7 +8,9 @@ output y
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx_models as om
@@ -24,7 +26,7 @@ from tilesmith.frontend.common.order import Named, ordered
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.registry import Registry
 from tilesmith.frontend.common.slots import FAILED, Scope
-from tilesmith.frontend.common.source import Frontend, Source
+from tilesmith.frontend.common.source import Frontend, Reader, Source
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
@@ -130,7 +132,8 @@ def _recognises(source: Source) -> bool:
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    frontend = Frontend("a toy file", ("a path to a toy", "a Toy"), _recognises, _read)
+    monkeypatch.setitem(sys.modules, "toy_reader", SimpleNamespace(READER=Reader(_read)))
+    frontend = Frontend("a toy file", ("a path to a toy", "a Toy"), _recognises, "toy_reader")
     monkeypatch.setattr(entry, "FRONTENDS", (frontend, *entry.FRONTENDS))
 
 

@@ -13,7 +13,6 @@ from tilesmith.cli.console import compiling, note
 from tilesmith.driver.entry import compiled, loaded
 from tilesmith.driver.module import CompiledModule
 from tilesmith.driver.request import Request
-from tilesmith.frontend.load import recognised
 from tilesmith.host_functions.values import sample
 from tilesmith.ir.dtypes import f32
 from tilesmith.runtime.executable import Executable
@@ -83,6 +82,8 @@ def check_file(path: Path) -> None:
     if not path.exists():
         raise UsageError(f"there is no file {str(path)!r}{_stdin_advice(path)}")
     if path.is_dir():
+        from tilesmith.frontend.load import recognised  # delayed: few models are folders
+
         recognised(path)
 
 
