@@ -47,7 +47,7 @@ class _Lanes:
 
 
 def widen(b: Builder, target: Target, dtype: DType, stored: str, lanes: int) -> str:
-    """The `float` value of `i16` bits."""
+    """The `float` value of `i16` bits that hold a number of type `dtype`."""
     v = _Lanes(b, lanes)
     if dtype.name == "f16" and target.has_half:
         half = b.emit(f"bitcast {v.short} {stored} to {vector('half', lanes)}")

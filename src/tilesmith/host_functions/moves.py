@@ -19,7 +19,8 @@ Attributes = dict[str, Any]
 def movement(
     operator: str, domain: str, attributes: Attributes, places: Sequence[int]
 ) -> Function | None:
-    """The function for an operator.  None if it is not in this table, or if an input is missing.
+    """The function for an operator that moves data.  None for other operators, and if an input is
+    missing.
 
     places: for each input of the operator, its index among the function's inputs.
     """

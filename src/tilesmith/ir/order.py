@@ -19,8 +19,8 @@ N = TypeVar("N", bound=Parent)
 def post_order(root: N, done: Container[N] = ()) -> Iterator[N]:
     """Every distinct node below and including `root`, children first.
 
-    done: nodes to leave out, with the nodes that are below these alone.  The caller may add nodes
-        during the iteration.
+    done: nodes to leave out, together with nodes that can be reached only through them.  The caller
+        may add nodes during the iteration.
     """
     if root in done:
         return

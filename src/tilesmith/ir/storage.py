@@ -180,7 +180,8 @@ def _encoded(x: Expr, dtype: DType) -> Expr:
     odd = (rest >> dropped) & 1
     rebias = (((format.bias - 127) << 23) + (1 << (dropped - 1)) - 1) % (1 << 32)
     normal = (rest + const(rebias, u32) + odd) >> dropped
-    # In the sum, the last mantissa bit has the weight of the last bit of denormal results.
+    # Adding `ruler` aligns the number: the last mantissa bit of the sum has the weight of the last
+    # bit of a denormal result.
     ruler = 2.0 ** (1 - format.bias + dropped)
     denormal = _bits(_number(rest) + ruler) - int(np.float32(ruler).view(np.uint32))
     is_small = compare("lt", rest, (128 - format.bias) << 23)

@@ -3,10 +3,10 @@
 Steps are immutable and compared by value.  Each class of steps declares the roles of its fields and
 its text (`ir.grammar`; `program.text` explains the forms).
 
-Sizes that depend on data are measured during the run, and memory for them then grows.  A loop moves
-pointers, which are arguments of the kernels in it.  They point to an element of a tensor, or to
-values that one iteration passes to the next.  These values are not copied: two buffers alternate,
-or two slots if the size changes.
+Sizes that depend on data are measured during the run.  Memory for tensors of such sizes grows when
+it is too small.  A loop moves pointers, which are arguments of the kernels in it.  They point to an
+element of a tensor, or to values that one iteration passes to the next.  These values are not
+copied: two buffers alternate, or two slots (memory that grows) if the size changes.
 """
 
 from __future__ import annotations

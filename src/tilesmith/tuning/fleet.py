@@ -162,7 +162,7 @@ class RayMeasurer(BaselineMeasurer):
             for ref in building:
                 self._ray.cancel(ref)
             for _, node in running.values():
-                node.busy = False  # the next candidate is waiting there
+                node.busy = False  # its station starts a next candidate after this one
 
     # --- nodes
 

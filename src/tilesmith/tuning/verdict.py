@@ -167,7 +167,7 @@ def _compiled(
 
 
 def _tuned(session: Session, chosen: Lookup) -> Session:
-    # The time that is left limits the number of relatives whose decisions are fitted.
+    # Decisions of similar workloads may be fitted to every group: only the time is a limit.
     return dataclasses.replace(session, tuned=chosen, fitted_share=1.0)
 
 

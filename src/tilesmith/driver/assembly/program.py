@@ -171,8 +171,8 @@ def _contents(constant: Constant) -> Contents:
 
 
 def spec_of(value: Value, name: str, names: Names) -> TensorSpec:
-    """The description of the array that a caller passes.  Its shape is the physical one, which
-    users see as the logical one.
+    """The description of the array that a caller passes.  The array has the physical shape, which
+    for inputs and outputs is the logical shape that users see.
     """
     return TensorSpec(name, value.dtype, _shown(physical_shape(value), names))
 

@@ -441,7 +441,7 @@ class FoldingBuilder(Builder):
         return self._array(value)
 
     def _fold(self, values: list[Value]) -> None:
-        """Computes `values`, which include all their operands that are not known."""
+        """Compute the arrays of `values`.  Operands that are not known are computed first."""
         waiting = list(values)
         while waiting:
             v = waiting[-1]

@@ -57,7 +57,8 @@ def symmetrically_padded(n: NodeContext, x: Value, pads: Sequence[int]) -> Value
     for axis, (before, after) in enumerate(zip(pads, pads[x.type.rank :], strict=False)):
         if max(before, after) == 0:
             continue
-        # the elements next to each border; those at the back are already reversed
+        # The elements next to each border.  The slice at the end has a negative step, so it is
+        # reversed already.
         front = n.add(slicing.Slice((0,), (before,), (axis,), (1,)), x)
         back = n.add(slicing.Slice((_FAR,), (-after - 1,), (axis,), (-1,)), x)
         parts = ([n.add(slicing.Flip((axis,)), front)] if before else []) + [x]

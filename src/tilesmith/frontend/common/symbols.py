@@ -155,8 +155,9 @@ class Symbols:
         return symbol(key, low, high, expected)
 
     def restrict(self, error: UnequalDims) -> None:
-        """Replace a symbol so that two extents are equal, or give symbols expected sizes at which
-        the extents are equal.  Raises OpenDimensionError if neither is possible.
+        """Replace a symbol so that two extents are equal.  If no replacement exists, choose the
+        sizes for which the program is made fast such that the extents are equal.  Raises
+        OpenDimensionError if neither is possible.
         """
         replaced = replacement(error.first, error.second)
         if replaced is None:

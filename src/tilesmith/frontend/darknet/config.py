@@ -94,7 +94,7 @@ def read(source: Source) -> Network:
         names.append(name if kind not in _ONLY_TRAINING else before)
     consumed = {i for layer in layers for i in layer.inputs}
     outputs = [layer.name for layer in layers if layer.name not in consumed]
-    if weights.numbers is not None:  # lets `inspect` count all bytes
+    if weights.numbers is not None:  # `inspect` counts the bytes of named tensors
         weights.named[""] = weights.numbers
     return Network(
         "Darknet",

@@ -91,7 +91,7 @@ def max_pool_with_positions(n: TfliteNode) -> Result:
     number = o["activation"]
     if number >= len(FUSED):
         n.bad(f"option 'activation': expected a number below {len(FUSED)}, found {number}")
-    places = (rows * g.kernel[1] + columns).cast(f32) + 0.1  # rounding keeps the integer part
+    places = (rows * g.kernel[1] + columns).cast(f32) + 0.1  # a later truncation must not lose one
     return activated(n, channels_last(y), FUSED[number]), channels_last(places)
 
 

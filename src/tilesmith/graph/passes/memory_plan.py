@@ -187,8 +187,8 @@ def _for_all_sizes(placed: Mapping[_Block, int]) -> tuple[Dim, dict[_Block, Dim]
 
 
 def plus(a: Dim, b: Dim) -> Dim:
-    """The sum of two sizes.  It is not simplified: proofs about the maxima in it would take
-    long.
+    """The sum of two sizes.  The sum is not simplified, because it may contain maxima, and proofs
+    about maxima take long.
     """
     if isinstance(a, int) and isinstance(b, int):
         return a + b

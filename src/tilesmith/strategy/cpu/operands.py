@@ -166,7 +166,7 @@ def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg
     """
     walk, tensor = strides_through(group, c.w), c.w.buffer
     if walk is None or c.w.buffer in group.layouts or not isinstance(tensor, Tensor):
-        return False  # it is computed in its own order, or it is a constant that is packed already
+        return False  # `w` is computed by a stage with an order of its own, or is packed already
     if not all(isinstance(n, int) for n in tensor.shape):
         return False
     size = c.w.dtype.bytes

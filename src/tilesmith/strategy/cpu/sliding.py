@@ -1,8 +1,9 @@
 """Windows that slide along the rows of a register tile; each lane is another channel.
 
     for kh:
-        for kw in TAPS, unrolled:                    # vectors of x that rows share are
-            acc[r] += x[kh, r * step + kw * dilation] * w[kh, kw]          # loaded once
+        for kw in TAPS, unrolled:
+            # a vector of x that several rows read is loaded once
+            acc[r] += x[kh, r * step + kw * dilation] * w[kh, kw]
 
 In a depthwise convolution a vector of `x` meets one vector of `w`, so nothing is broadcast.  A step
 that shares nothing loads a vector for each multiply-add, and a core can load no more vectors per

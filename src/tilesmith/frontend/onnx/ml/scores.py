@@ -3,7 +3,7 @@
 The specification leaves open the treatment of a single score and of two classes.  For both, ONNX
 Runtime's conventions are followed:
 
-- A single score is only transformed by PROBIT.
+- Of the transforms, only PROBIT applies to a single score.
 - Two classes with one score s have the scores 1 - s and s, or -s and s.  The model's weights
   decide.
 """
