@@ -48,7 +48,7 @@ class Family:
 
     @staticmethod
     def of_row(anchor: object, group: object, extents: object) -> Family:
-        """The family in a row of the records.  There the extents are one text with spaces between
+        """The family in a row of the records.  `extents` is a text of numbers with spaces between
         them.
 
         Raises ValueError or TypeError if the values are not those of a family.
@@ -130,7 +130,7 @@ def _without_extents(text: str) -> tuple[str, tuple[int, ...]]:
 
     def extent(number: re.Match[str]) -> str:
         n = int(number[0])
-        if n <= 1 or n >= 1 << 31:  # "to the end" or counted from the end: no extent
+        if n <= 1 or n >= 1 << 31:  # 0, 1, an index from the end, or "to the end"
             return number[0]
         extents.append(n)
         return "_"

@@ -201,7 +201,10 @@ class GroupSpace:
         return lower_group(self.packed(cfg), self.target, self.rules, name, cfg)
 
     def schedule(self, cfg: Config) -> tuple[Schedule, Group]:
-        """Raises ScheduleError for impossible decisions."""
+        """The schedule that `cfg` selects, with its tensor expressions.
+
+        Raises ScheduleError for impossible decisions.
+        """
         return schedule_group(self.packed(cfg), self.target, self.rules, cfg, self.origins)
 
     @cached_property

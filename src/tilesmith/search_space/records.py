@@ -139,7 +139,7 @@ class Trial:
 
     @staticmethod
     def from_json(line: str) -> Trial:
-        """Raises ModelError for anything that `to_json` does not write."""
+        """The trial in a line of `to_json`.  Raises ModelError for any other text."""
         try:
             row = json.loads(line)
             return Trial.of_row([row[n] for n in _COLUMNS])
@@ -206,8 +206,9 @@ FROM workloads w JOIN trials t USING ({", ".join(_KEY)})
 WHERE w.anchor = ? AND w.workload <> ? AND w.target = ? AND w.threads = ? AND w.version = ?
   AND t.status = 'ok' AND {_FASTER} GROUP BY w.workload
 """
-"""Query for one row about the workload itself (NULLs if it has no trial), then one row for each
-relative: its best trial.  SQLite takes the columns outside `min` from the row of the minimum.
+"""A query that returns one row about the workload itself (NULLs if it has no trial), then one row
+for each relative: its best trial.  SQLite takes the columns outside `min` from the row with the
+minimum.
 """
 
 
@@ -380,7 +381,7 @@ class Records:
         known = tuple(islice(self._sound(row for *_, row in near), relatives))
         best: Trial | None = None
         if mine is not None:
-            # If the row is not a valid trial, it may have hidden valid ones.
+            # The query returns only the fastest row.  If it is not valid, slower rows may be.
             fastest = next(self._sound([mine]), None) or self.best(key)
             if (
                 fastest is not None

@@ -66,7 +66,7 @@ class Space:
     def _baseline(self) -> Candidate:
         try:
             self._asked({})
-        except ScheduleError:  # constraints may make it possible
+        except ScheduleError:  # the analytic candidate may need the constraints
             return self.start
         return {}
 
@@ -117,8 +117,7 @@ class Space:
         return known
 
     def _run(self, chosen: Candidate, seen: dict[str, Knob]) -> None:
-        """Fill `seen` with the knobs that exist.  It ends with the first knob that has an
-        impossible value.
+        """Fill `seen` with the knobs that exist, up to the first knob that has an impossible value.
 
         Raises ScheduleError for impossible decisions.
         """
@@ -172,8 +171,9 @@ class Space:
         return candidate if candidate is not None and {**candidate, **wanted} == candidate else None
 
     def refitted(self, wanted: Candidate) -> Candidate | None:
-        """The candidate nearest to `wanted`, decisions made for other extents.  None if no schedule
-        results.
+        """The candidate nearest to `wanted`.  None if no schedule results.
+
+        wanted: decisions that were made for other extents.
 
         A value that a knob can't have is replaced by the nearest option.
         """
@@ -303,8 +303,11 @@ class Space:
 
 
 def nearest_option(knob: Knob, value: Value) -> Value | None:
-    """The option of a knob whose ratios to `value` are nearest to 1, for a number or a tuple of
-    equal length.  None for other values.
+    """The option of a knob that is nearest to `value`, a number or a tuple of numbers; None for
+    other values.
+
+    Only options with as many numbers as `value` are considered; None if there are none.  The
+    distance of two numbers is the absolute logarithm of their ratio, and distances are summed.
     """
     wanted = _sizes(value)
     options = [o for o in knob.options if len(_sizes(o)) == len(wanted)]
@@ -320,14 +323,16 @@ def nearest_option(knob: Knob, value: Value) -> Value | None:
 
 
 def _sizes(value: Value) -> tuple[int, ...]:
-    """The positive numbers in a value; empty for values of another kind."""
+    """The numbers in a value if all are integers and none is negative; else empty."""
     parts = value if isinstance(value, tuple) else (value,)
     numbers = tuple(p for p in parts if isinstance(p, int) and not isinstance(p, bool) and p >= 0)
     return numbers if len(numbers) == len(parts) else ()
 
 
 def _numbers(knob: Knob) -> dict[int, Value]:
-    """Positive number -> the option that consists of it.  Empty if the knob has other options."""
+    """Positive number -> the option that consists of it.  Empty if the knob also has options
+    of another kind.
+    """
     by_number = {n[0]: o for o in knob.options if len(n := _sizes(o)) == 1 and n[0]}
     return by_number if len(by_number) == len(knob.options) else {}
 

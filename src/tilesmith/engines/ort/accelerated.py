@@ -31,7 +31,9 @@ GAIN = 0.98
 may be noise.
 """
 LEAST_NODES = 2
-"""Fewest nodes of a half when a part is divided: each operator costs a call."""
+"""Fewest nodes in each half of a divided part.  Smaller halves are not tried, since each operator
+costs a call.
+"""
 ROUNDS, FINAL_ROUNDS = 7, 15
 """Measured rounds for the decision about a part, and for the final comparison."""
 TURN_SECONDS = 0.05
@@ -59,7 +61,7 @@ class Accelerated:
 
         options: `onnxruntime.SessionOptions`.  The library is added, and the session's threads do
             not spin unless the options enable it: threads that spin would take cores from the
-            operators'.
+            operators' threads.
         arguments: other arguments of `InferenceSession`, such as providers.
         """
         import onnxruntime
@@ -129,7 +131,8 @@ def _read(model: Any) -> onnx.ModelProto:
             model = onnx.load_from_string(model)
         elif isinstance(model, (str, os.PathLike)):
             model = onnx.load(os.fspath(model))
-        elif not isinstance(model, onnx.ModelProto):  # `open` takes an integer as a file descriptor
+        elif not isinstance(model, onnx.ModelProto):
+            # Integers are refused, too: `open` would take an integer as a file descriptor.
             raise TypeError("give a path, bytes or an onnx.ModelProto")
     except Exception as e:  # protobuf and the file system raise various errors
         raise UsageError(f"expected an ONNX model, found {shown(model)}: {e}") from e
@@ -183,7 +186,7 @@ class _Search:
             self._sessions[tried] = self._session(made, library)
             before, after = self.compared(tried, ROUNDS, self.chosen)
         except TilesmithError:
-            return False  # one half may be faster by itself
+            return False  # a half of the part may still work and be faster
         return after <= GAIN * before
 
     def write(self, parts: Sequence[Part], library: Path) -> None:
@@ -240,8 +243,8 @@ def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 _ELEMENTS = {name.lower(): code for name, code in onnx.TensorProto.DataType.items()}
-"""By ONNX Runtime's name of an element type (ONNX's name in small letters), ONNX's number of the
-type.
+"""ONNX's numbers of element types, by ONNX Runtime's names of the types.  These names are ONNX's
+names in small letters.
 """
 
 

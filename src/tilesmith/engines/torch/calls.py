@@ -67,8 +67,9 @@ class Native:
         self._types = [torch_type(s.dtype) for s in exe.program.inputs]
 
     def are_fit(self, tensors: Sequence[Any]) -> bool:
-        """Whether tensors for the code's inputs have the expected element types and real memory
-        without a pending negation.  Python numbers are accepted.
+        """Whether tensors for the code's inputs have the expected element types and real memory,
+        and whether PyTorch's negative bit (a pending negation) is unset.  Python numbers are
+        accepted.
         """
         for t, dtype in zip(tensors, self._types, strict=True):
             if isinstance(t, torch.Tensor) and (

@@ -70,7 +70,8 @@ def backend(
         decompositions=_decompositions(),
     )
     as_loops(graph)
-    # PyTorch's fused attention has a gradient of its own; this form consists of matrix products.
+    # With gradients, attention is traced as matrix products: PyTorch's fused attention has a
+    # gradient operator of its own.
     plain = sdpa_kernel(SDPBackend.MATH) if torch.is_grad_enabled() else nullcontext()
     with plain:
         compiled = compiler(graph, example_inputs)

@@ -29,9 +29,9 @@ _VERSION = "_ZN2at6native8_versionERKNS_6TensorE"
 """`int64_t at::native::_version(const at::Tensor&)`."""
 
 _PATIENCE = 4
-"""Number of calls with unchanged weights after which the system watches the weights' pages.
-Watching costs a fault of 0.7 us for each watched page that is written, and the time of a digest at
-its start.
+"""Number of calls with unchanged weights after which the operating system watches the pages of the
+weights.  Watching costs the time of a digest when it begins, and then a fault of 0.7 us for each
+watched page that is written.
 """
 
 _address = torch.Tensor.data_ptr
@@ -139,7 +139,7 @@ def unchanged(
 def _interface() -> _Interface | None:
     """The functions and offsets for native code; None if this PyTorch fails a check."""
     try:
-        # The handle also finds symbols of the library's dependencies.
+        # Look-ups in a library also find the symbols of its dependencies.
         library = ctypes.CDLL(torch._C.__file__)
         address_of, version_of = library.aoti_torch_get_data_ptr, library[_VERSION]
     except (OSError, AttributeError):

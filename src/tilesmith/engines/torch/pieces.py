@@ -114,7 +114,7 @@ class Piece:
         reading = read(self._module, held, self._results.native)
         self._problems = reading.problems
         for problem in reading.problems.values():
-            if problem.site.operator in PLACED:  # memory has another layout in a part of a graph
+            if problem.site.operator in PLACED:  # a divided graph has other memory layouts
                 raise UnsupportedError(str(report([*reading.problems.values()])))
         if reading.problems:
             return None

@@ -133,8 +133,8 @@ def _called(
     per = len(params) // (num_layers * (2 if bidirectional else 1))
     is_projected = per in (3, 5)
     is_cast = torch.is_autocast_enabled("cpu")
-    # On CPUs autocast casts the arguments of LSTM and RNN.  For GRU it casts those of the operators
-    # inside.
+    # On CPUs, autocast casts the arguments of an LSTM or RNN.  It does not cast the arguments of a
+    # GRU, but those of the operators inside the GRU.
     if (is_cast and kind == "gru") or (is_projected and _needs_gradient([x, *states, *params])):
         return whole(
             x, state, params, has_biases, num_layers, dropout, train, bidirectional, batch_first

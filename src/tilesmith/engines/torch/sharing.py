@@ -61,8 +61,8 @@ def _sharing(inputs: Sequence[Any], written: Collection[int]) -> set[tuple[int, 
 
 
 def _place(x: torch.Tensor) -> Place:
-    """The memory layout of a tensor in its storage.  Symbolic sizes have their values in the
-    example.
+    """The memory layout of a tensor in its storage.  Symbolic sizes are replaced by their
+    values in the example.
     """
     size = x.element_size()
     strides = tuple(_known(s) * size for s in x.stride())

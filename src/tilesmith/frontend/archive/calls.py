@@ -162,7 +162,9 @@ class CallGraph:
         return Block(tuple(n.name for n in names), tuple(calls), outputs)
 
     def _own(self, given: Any) -> Any:
-        """An argument with other names: inputs become values of `given`, others get the prefix."""
+        """An argument with its names replaced.  The name of an input of the graph becomes the value
+        in `self.given`; other names get `self.prefix`.
+        """
         if isinstance(given, Ref):
             return self.given.get(given.name, Ref(f"{self.prefix}{given.name}"))
         if isinstance(given, list):

@@ -46,8 +46,8 @@ class Json:
         return [value for _, value in self.items()]
 
     def one(self) -> tuple[str, Json]:
-        """The key and the value of an object with a single key.  PyTorch's schema writes unions
-        so.
+        """The key and the value of an object with a single key.  PyTorch's schema writes unions in
+        this form.
         """
         if not isinstance(self.value, dict) or len(self.value) != 1:
             self.bad("an object with one key")

@@ -1,8 +1,8 @@
 """The expansions of an archive's composed operators, kept in the cache on disk.
 
-Only PyTorch knows an expansion, and importing PyTorch takes longer than the rest of a second
-compilation.  So the expanded calls are kept.  Their key is made of the archive's program and
-PyTorch's version.
+Only PyTorch knows an expansion, and importing PyTorch takes longer than all other work when a
+model is compiled again.  So the expanded calls are kept.  Their key is made of the archive's
+program and PyTorch's version.
 """
 
 from __future__ import annotations

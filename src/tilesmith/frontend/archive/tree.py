@@ -34,7 +34,7 @@ class Tree:
         parts have names, else a tuple.
     keys: keys of the parts, in order.
     parts: the parts, in order.
-    type: the name of a container type outside of Python's own; empty for Python's.
+    type: PyTorch's name of a container type that is not in `_KINDS`; empty for the types in it.
     """
 
     kind: type | None = None

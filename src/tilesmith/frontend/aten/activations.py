@@ -95,8 +95,8 @@ def rrelu_backward(
     n: AtenNode, grad_output: Value, self: Value, noise: Value, lower: Number, upper: Number,
     training: bool, self_is_result: bool,
 ) -> Value:  # fmt: skip
-    """The gradient of a randomised leaky ReLU.  The slope for negative elements is the mean of the
-    limits, or in training the random slope in `noise`.
+    """The gradient of a randomised leaky ReLU.  The slope for negative elements is the mean of
+    `lower` and `upper`, or in training the random slope in `noise`.
     """
     low, high = (float(n.number(v, "a limit")) for v in (lower, upper))
     if training and high - low > 1e-6:

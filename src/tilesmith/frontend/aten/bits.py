@@ -17,8 +17,8 @@ _UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
 
 @aten_op("aten.view.dtype")
 def view_as_type(n: AtenNode, self: Value, dtype: DType) -> Value:
-    """The bits of `self` as elements of `dtype`: more along the last axis if `dtype` is narrower,
-    fewer if it is wider.
+    """The bits of `self` as elements of `dtype`.  The last axis becomes longer if `dtype` is
+    narrower, and shorter if `dtype` is wider.
 
     The order of bits is little-endian, as on every target.
     """

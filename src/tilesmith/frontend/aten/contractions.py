@@ -84,7 +84,7 @@ def trilinear(
 
 @aten_op("aten.linalg_solve.default")
 def solve(n: AtenNode, A: Value, B: Value, left: bool = True) -> Value:
-    """The solution x of A @ x = B, or without `left` of x @ A = B.  Batches broadcast."""
+    """The solution x of A @ x = B; without `left`, of x @ A = B.  Batches broadcast."""
     is_vector = B.type.rank == 1 or (
         A.type.rank == B.type.rank + 1
         and rules.equal_shapes("linalg_solve", B.type.shape, A.type.shape[:-1])

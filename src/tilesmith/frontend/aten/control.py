@@ -19,7 +19,9 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i64
 
 Block = Callable[[FoldingBuilder, Sequence[Any]], Any]
-"""Imports a block's calls into the builder, for the arguments.  Returns the block's results."""
+"""A function that imports a block's calls into a builder, with the given arguments in place of the
+block's inputs, and returns the block's results.
+"""
 
 _ENDLESS = (1 << 63) - 1
 

@@ -101,7 +101,9 @@ def col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Value:
-    """Images: sums of the overlapping columns [N, C * window, positions].  N may be missing."""
+    """Images in which overlapping columns are summed.  `self` has the shape [N, C * window,
+    positions]; N may be missing.
+    """
     image = tuple(int(n.number(d, "an extent of the image")) for d in output_size)
     pads = tuple(padding)
     op = columns.Col2Im(image, tuple(kernel_size), tuple(stride), (*pads, *pads), tuple(dilation))

@@ -41,7 +41,8 @@ def cdist_gradient(n: AtenNode, grad: Value, x1: Value, x2: Value, p: float, cdi
     zero = n.tensor(0.0, x1.dtype)
     distance = n.reshape(cdist, (*cdist.type.shape, 1))
     size = abs(difference)
-    # This is the slope for p = 1, and for infinite p where the element is the largest.
+    # The sign is the slope for p = 1.  For infinite p it is the slope of a pair's largest element,
+    # and the other slopes are 0.
     slope = n.add(ew.Sign(), difference)
     if p == 0:
         slope = slope * zero

@@ -78,7 +78,9 @@ class Structure(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """Names of the leaves of the results: by keys where keys are text, else by number."""
+        """Names of the leaves of the results.  A leaf is named by its keys; if these are only
+        numbers, by its position among the leaves.
+        """
         ...
 
 
@@ -92,7 +94,7 @@ class Exported:
     weights: tensors or arrays by name.  Only weights among `inputs` are used.
     state: the names of the weights in the module's state: parameters and persistent buffers.
     ranges: ranges of the symbols in extents, by the symbol's text.
-    hints: extents in the example inputs, by the text of the symbolic extent.
+    hints: numbers of symbolic extents in the example inputs, by the text of the extent.
     structure: nesting of arguments and results.
     calls: calls in an order in which each call uses only earlier ones.
     guards: conditions that tracing assumed for the sizes of arguments (`guards.py`).
@@ -153,9 +155,10 @@ def bound(
     count: int,
     keywords: Collection[str],
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """The arguments of a call in the example's form: arguments that are positional in the example
-    become positional, if the call gives them by keyword.  If the call has other arguments than the
-    example, they are returned unchanged.
+    """The arguments of a call in the example's form.
+
+    Arguments that the call gives by keyword become positional if they are positional in the
+    example.  If the call has other arguments than the example, all are returned unchanged.
 
     names: names of the example's arguments, the positional ones first; empty if not known.
     count: number of positional arguments of the example.
@@ -169,7 +172,13 @@ def bound(
 
 
 def name_of(path: Sequence[object], number: int, count: int) -> str:
-    """The name of a result's leaf: its keys joined by dots, or its number if all are numbers."""
+    """The name of a leaf of the results: the keys in `path`, joined by dots.
+
+    If all keys are numbers, the name is "output" and the leaf's `number`, or just "output" if the
+    results have a single leaf.
+
+    count: number of leaves.
+    """
     keys = [str(k) for k in path]
     if any(not k.isdigit() for k in keys):
         return ".".join(keys)

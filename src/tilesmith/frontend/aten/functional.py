@@ -205,8 +205,8 @@ class Functional:
             self._put(self._tensor(statistic.name), new, call.where)
 
     def _put(self, tensor: _Tensor, name: str, where: str) -> None:
-        """Make `name` the contents of `tensor`.  Put them also into the tensors that `tensor` is a
-        view of.
+        """Make `name` the new contents of `tensor`.  If `tensor` is a view, put the new contents
+        into the viewed tensors, too.
         """
         memory = tensor.memory
         for other in memory.kin:
@@ -302,8 +302,9 @@ def _inverse(view: Call, number: int, whole: str, part: str, result: str, where:
 
 
 def _scatter(view: Call, number: int, more: list[Any]) -> tuple[str, list[Any]] | None:
-    """The operator that replaces the part of a tensor that `view` shows, and the arguments after
-    its tensors.  None if there is no such operator, or if the part depends on sizes.
+    """The operator that replaces the part of a tensor that `view` shows, and the arguments that
+    the operator takes after its tensors.  None if there is no such operator, or if the part depends
+    on sizes.
 
     more: the arguments of `view` after its tensor.
     """

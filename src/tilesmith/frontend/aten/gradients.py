@@ -65,7 +65,8 @@ def transposed_convolution(
             strides, n.shape(grad)[2:], dilations, n.shape(weight)[2:], strict=True
         )
     ]
-    # At the end of each axis, windows reach beyond the input, or no window reads some positions.
+    # At the end of an axis, windows may reach beyond the input (`ends`) or leave some positions
+    # unread (`more`).
     over = [w - p - size for w, p, size in zip(whole, pads, shape, strict=True)]
     ends, more = [max(e, 0) for e in over], [max(-e, 0) for e in over]
     op = conv.ConvTranspose(tuple(strides), (*pads, *ends), tuple(dilations), groups, tuple(more))

@@ -106,7 +106,9 @@ class _Reader:
                 self._importer.names[i.name] = i.value
 
     def _dim(self, size: int | str, of: Input, axis: int) -> int | str:
-        """A number, or a symbol's name.  A symbol is named after its first axis: INPUT.AXIS."""
+        """The extent `size` of an axis as a number or as the name of a symbol.  A symbol is named
+        INPUT.AXIS, after the first axis that has it.
+        """
         return size if isinstance(size, int) else self._dims.setdefault(size, f"{of.name}.{axis}")
 
     def _declare_ranges(self) -> None:

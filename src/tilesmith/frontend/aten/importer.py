@@ -136,7 +136,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 @cache
 def _sizes_of(function: Callable[..., Any]) -> frozenset[str]:
-    """The parameters of an import function that accept extents but no values."""
+    """The parameters of an import function that accept extents but no `Value`."""
     while isinstance(function, partial):
         function = function.func
     kinds = getattr(function, "__annotations__", {}).items()
@@ -152,7 +152,7 @@ def _named(function: Callable[..., Any], args: Sequence[Any]) -> Iterator[tuple[
 
 
 def _measured(n: AtenNode, argument: Any) -> Any:
-    """One or several extents.  A value among them is replaced by an extent that a run measures."""
+    """One or several extents, with each `Value` replaced by an extent (see `AtenNode.dims_of`)."""
     if isinstance(argument, (list, tuple)):
         return n.dims_of(argument)
     return n.dims_of((argument,))[0] if isinstance(argument, Value) else argument

@@ -137,7 +137,10 @@ def index_put(
 
 
 def _slices(n: AtenNode, self: Value, dim: int, index: Value) -> tuple[Value, list[Value | None]]:
-    """`self`, as rank 1 if its rank is 0, and advanced indices that select `index` along `dim`."""
+    """The tensor to index, and advanced indices that select `index` along its axis `dim`.
+
+    The tensor is `self`, reshaped to rank 1 if its rank is 0.
+    """
     x = self if self.type.rank else n.reshape(self, (1,))
     axis = n.axis(dim, x.type.rank)
     position = n.from_front(n.reshape(index, (-1,)), x.type.shape[axis])

@@ -77,7 +77,10 @@ class AtenNode(NodeContext):
         return self.tensor(x, bool_)
 
     def number(self, x: Number | Value, what: str) -> int | float | bool:
-        """`x`, which must be known when the model is compiled.  Messages call it `what`."""
+        """`x` as a number.  Refuses numbers that are not known at compile time.
+
+        what: the name of `x` in messages.
+        """
         if isinstance(x, Value):
             return self.scalar(x, what)
         if isinstance(x, Expr):
@@ -102,8 +105,8 @@ class AtenNode(NodeContext):
         return self.expand(self.tensor(value, dtype), dims)
 
     def dims_of(self, sizes: Sequence[Dim | Value]) -> tuple[Dim, ...]:
-        """Sizes from a call's argument as extents.  A value among them becomes an extent that a run
-        measures.
+        """Sizes from a call's argument as extents.  The number in a `Value` becomes an extent; it
+        is symbolic if only a run can compute the number.
         """
         return tuple(
             d if not isinstance(d, Value) else self.extents(self.cast(d, i64), "a size")[0]

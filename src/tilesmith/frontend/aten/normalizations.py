@@ -55,8 +55,8 @@ def _filled(
 
 
 def _wide(n: AtenNode, x: Value, *parameters: Value | None) -> Value:
-    """`x` in the type of the layer's parameters.  In mixed precision this type is wider than that
-    of `x`, since only products have 16 bits there.
+    """`x` converted to the type of the layer's parameters.  In mixed precision only matrix
+    products have 16 bits.  If `x` is the result of one, the parameters have a wider type.
     """
     types = [p.dtype for p in parameters if p is not None]
     return n.cast(x, types[0]) if types else x
@@ -152,7 +152,9 @@ def batch_norm_without_statistics(
     momentum: float,
     eps: float,
 ) -> tuple[Value, Value, Value]:
-    """The result by the batch's own statistics; each channel's mean and reciprocal deviation."""
+    """The input normalised by its own statistics, and each channel's mean and reciprocal
+    deviation.
+    """
     return _of_batch(n, input, weight, bias, eps)[:3]
 
 

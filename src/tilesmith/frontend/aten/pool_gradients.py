@@ -29,7 +29,7 @@ def _max_pool_backward(
 
 
 def _to_maxima(n: AtenNode, grad_output: Value, self: Value, indices: Value, *, rank: int) -> Value:
-    """The gradient of max pooling: each window's gradient goes to its maximum.
+    """The gradient of max pooling: each window's gradient is added at its maximum.
 
     indices: position of each maximum in its image.
     """

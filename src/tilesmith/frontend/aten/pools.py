@@ -72,8 +72,8 @@ def _avg_pool(
     if divisor_override is None:
         return _batched(n, self, rank, lambda x: n.add(op, x))
     # `AvgPool` divides by the number of positions in a window, and in ceil mode this number differs
-    # at the end.  So windows are summed here.  `LpPool` adds magnitudes, so positive and negative
-    # elements have separate pools.
+    # at the end of an axis.  So windows are summed by `LpPool`, and the sums divided afterwards.
+    # `LpPool` adds magnitudes, so positive and negative elements are summed separately.
     total = pool.LpPool(kernel, strides, (*pads, *pads), (), ceil_mode, 1)
     zero = n.tensor(0, self.dtype)
     parts = [

@@ -90,7 +90,7 @@ def names_in(given: Any) -> Iterator[str]:
 
 
 _CHECKS = ("aten._assert_", "aten.sym_constrain_")
-"""Prefixes of the names of operators without results that may refuse a run."""
+"""Prefixes of the names of operators that return nothing, but may refuse a run."""
 
 
 def needed(calls: Sequence[Call], results: Any) -> list[Call]:
@@ -112,7 +112,9 @@ def needed(calls: Sequence[Call], results: Any) -> list[Call]:
 
 
 _FRAMES = ("torch/fx/", "torch/_", "torch/nn/", "torch/export/")
-"""Parts of the paths of PyTorch's own files.  `line_of` names one only if a trace has no other."""
+"""Parts of the paths of PyTorch's own files.  `line_of` returns a line of such a file only if the
+trace has no line of another file.
+"""
 
 
 def line_of(trace: str) -> str:

@@ -24,7 +24,7 @@ _SIGNED = (i8, i16, i32, i64)
 
 
 def number_type(x: Operand) -> DType:
-    """The element type of a Python number, which may be a value that a run computes."""
+    """The element type of a Python number.  A number that a run computes is given as a `Value`."""
     if isinstance(x, Value):
         return f32 if x.dtype.is_float else x.dtype
     if isinstance(x, bool):
@@ -52,7 +52,7 @@ def promoted_types(a: DType, b: DType) -> DType:
 def result_type(operands: Iterable[Operand], numbers: Collection[Value] = ()) -> DType:
     """The common element type of operands, as `torch.result_type`.
 
-    numbers: the values that are Python numbers.
+    numbers: those values among the operands that stand for Python numbers.
     """
     # By category: tensors of rank 1 or more, tensors of rank 0, numbers.
     by_category: list[DType | None] = [None, None, None]

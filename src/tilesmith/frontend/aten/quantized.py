@@ -54,7 +54,9 @@ def _integer(n: AtenNode, dtype: DType) -> DType:
 
 
 _OVERLOADS = ("default", "tensor", "tensor2")
-"""Overloads: scale and zero point are numbers; are tensors; are tensors, and so are limits."""
+"""Names of overloads.  In "default", the scale, the zero point and the limits are numbers.  In
+"tensor", the scale and the zero point are tensors; in "tensor2", the limits are tensors, too.
+"""
 
 
 @aten_op(*(f"quantized_decomposed.quantize_per_tensor.{o}" for o in _OVERLOADS))

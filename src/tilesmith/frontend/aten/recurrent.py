@@ -85,8 +85,9 @@ def recurrence_backward(
 
     shown: the gradient of the outputs of all steps, [steps, batch, hidden].
     state: the gradients of the state after the last step, each [batch, hidden].
-    kept: for all steps, the gates that `recurrence` returns (RNN: the outputs).  Then for an LSTM
-        the cell, for a GRU the state, before each step, [steps, batch, hidden].
+    kept: for an RNN, the outputs of all steps.  Otherwise two tensors: the gates that `recurrence`
+        returns, and before each step the cell of an LSTM or the state of a GRU, [steps, batch,
+        hidden].
     weight: weight of the state.
 
     Returns the gradients of `x`, [steps, batch, gates * hidden], of the product with the state
@@ -179,9 +180,11 @@ def _forward(
 def _backward(
     n: NodeContext, kind: str, grads: Sequence[Value], kept: Sequence[Value]
 ) -> tuple[list[Value], Value | None]:
-    """The gradient of a step's `x`, and for a GRU the gradient of the step's product with the state
-    (otherwise both are equal).  Then the part of the gradient of an LSTM's cell or a GRU's state
-    that bypasses that product; None for an RNN.
+    """Gradients of one step.
+
+    First a list: the gradient of `x`, and for a GRU also the gradient of the product with the
+    state.  For other layers both are equal.  Then the part of the gradient of an LSTM's cell or a
+    GRU's state that does not pass through that product; None for an RNN.
     """
 
     def mul(a: Value, *others: Value) -> Value:
@@ -317,7 +320,10 @@ def direction_of(
     params: Sequence[T], number: int, per: int, has_biases: bool
 ) -> tuple[T, T, Sequence[T], T | None]:
     """The weights of the inputs, the weights of the state, the biases and the projection of one
-    direction of a layer.  Each direction has `per` of the `params`.
+    direction of a layer.
+
+    number: the direction's position, counted through all layers.
+    per: the number of `params` of each direction.
     """
     w, r, *others = params[number * per : (number + 1) * per]
     biases, projection = (others[:2], others[2:]) if has_biases else ([], others)

@@ -26,7 +26,7 @@ Unbiased: TypeAlias = "Number | None"
 """The number subtracted from the count of elements in a variance.  None means 1."""
 
 _EXPONENT = 0x7F800000
-"""Mask of the exponent bits of an f32.  These bits alone are the bits of a power of two."""
+"""Mask of the exponent bits of an f32.  A normal number with all other bits 0 is a power of two."""
 _LEAST, _MOST = 1 << 23, 253 << 23
 """Bits of 2^-126 and 2^126: the extreme powers of two that are normal and have a normal inverse."""
 

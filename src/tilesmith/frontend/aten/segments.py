@@ -16,7 +16,7 @@ from tilesmith.ops.functions import where
 
 @aten_op("aten.repeat_interleave.Tensor")
 def repeat_interleave(n: AtenNode, repeats: Value, output_size: Dim | None = None) -> Value:
-    """The index of each element, repeated as often as the element's value."""
+    """The indices of `repeats` in order, with index i repeated `repeats[i]` times."""
     counts = n.cast(repeats, i64)
     negative = counts < 0
     n.builder.require_zero(n.cast(negative, i64).sum((0,), keepdims=True))

@@ -171,7 +171,7 @@ def _at(index: Dim, extent: Dim, axis: int) -> slicing.Slice:
 def _cut(
     n: AtenNode, self: Value, dim: int, start: Dim | None, end: Dim | None, step: int
 ) -> tuple[int, Dim, Dim]:
-    """The axis of a slice, its start and its end, as extents."""
+    """The axis of a slice as a number, and the start and the end of the slice as extents."""
     axis = n.axis(dim, self.type.rank)
     last = self.type.shape[axis] if end is None else end
     return axis, 0 if start is None else start, last

@@ -58,14 +58,14 @@ def item(n: AtenNode, self: Value) -> Any:
     known = n.known(self)
     if known is not None:
         return known.reshape(()).item()
-    # A node of its own: the number has other rules of promotion than the tensor.
+    # The number is a node of its own, because its rules of promotion differ from the tensor's.
     number = n.add(ew.Identity(), n.cast(self, f64 if self.dtype.is_float else i64))
     return _size_or_value(n, n.reshape(number, ()))
 
 
 def _size_or_value(n: AtenNode, x: Value) -> Any:
-    """The element of `x`, of rank 0, if it is a known number or expression; else `x` itself, which
-    is a number from now on.
+    """The element of `x` (of rank 0) if it is a known number or expression.  Else `x` itself, which
+    calls then treat as a Python number.
     """
     held = n.builder.contents(x)
     if held is not None and isinstance(number := held.reshape(()).item(), (int, float, Expr)):

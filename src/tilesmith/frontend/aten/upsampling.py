@@ -42,8 +42,8 @@ def _resized(
 def _sizes(
     n: AtenNode, x: Value, output_size: Sequence[Dim] | None, factors: Sequence[float] | None
 ) -> tuple[tuple[Dim, ...], Sequence[float] | None]:
-    """The sizes of the spatial axes.  Also the scale factors if they determine the positions of
-    samples, else None.
+    """The sizes of the spatial axes, and the scale factors.  The factors are None if `output_size`
+    is given.  Otherwise they determine the sizes, and later the positions of the samples.
     """
     if output_size is not None:
         return tuple(output_size), None
@@ -110,7 +110,7 @@ def _antialiasing(
     n: AtenNode, given: Sequence[Dim], wanted: Sequence[Dim], axis: int, factor: float | None,
     align_corners: bool, mode: str,
 ) -> Resize:  # fmt: skip
-    """An operator that resamples one axis.  `align_corners` only changes the samples' distance."""
+    """An operator that resamples one axis.  `align_corners` changes only the samples' spacing."""
     if align_corners:
         before, after = given[axis], wanted[axis]
         if not isinstance(before, int) or not isinstance(after, int) or min(before, after) < 2:

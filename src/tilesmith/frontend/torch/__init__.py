@@ -1,8 +1,8 @@
 """The PyTorch frontend: exported programs of `torch.export`.
 
 Importing this package does not import `torch`: a caller that passes a PyTorch object has already
-imported `torch`.  The first such object imports the reader, because the reader imports the import
-functions of all ATen operators.
+imported `torch`.  The reader is imported when the first such object is passed, and not before,
+because the reader imports the import functions of all ATen operators.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Expansion:
         renaming = {f"{i}": name for i, name in enumerate(names)}
         calls = [_renamed(c, renaming, call) for c in calls]
         results = [_argument(r, renaming, call.name) for r in results]
-        if target != call.target:  # the operator wrote to a tensor: write the result to it
+        if target != call.target:  # `call` writes the result to its first argument
             put = Call("aten.copy_.default", [call.args[0], results[0]], {}, call.name, call.where)
             return [*calls, put]
         wanted = (call.results,) if isinstance(call.results, str) else call.results

@@ -59,7 +59,7 @@ def _detached_kept(model: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        _replace(graphs, _ALIAS, _DETACH)  # includes the calls that PyTorch has inlined since
+        _replace(graphs, _ALIAS, _DETACH)  # also in code that PyTorch has inlined
 
 
 def _has_graph(part: Any) -> bool:
@@ -98,8 +98,8 @@ def _converter(plain: Any) -> Any:
                 super().convert_prim_Loop(node)
 
         def convert_aten_to(self, node: Any) -> None:
-            """Convert `to`, which returns the tensor itself if it has the type.  PyTorch's own
-            conversion copies even this tensor if it is written to later.
+            """Convert `to`.  If the tensor has the wanted type already, `to` returns the tensor
+            itself.  PyTorch's own conversion would copy such a tensor if it is written to later.
             """
             target = module.get_op_overload(node)
             args, _ = self.get_args_kwargs(node, target._schema)
@@ -146,7 +146,9 @@ _ON_NUMBERS = {
     "ge": operator.ge, "eq": operator.eq, "ne": operator.ne, "__and__": operator.and_,
     "__or__": operator.or_,
 }  # fmt: skip
-"""Python's functions for ATen's operators on numbers.  ATen's refuse symbolic numbers."""
+"""Python's functions, by the names of ATen's operators on numbers that they replace.  The operators
+refuse symbolic numbers.
+"""
 
 
 def _open_numbers(module: Any) -> None:

@@ -37,7 +37,8 @@ def loaded(model: Any) -> Any:
 
 
 def as_module(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """A module that can be exported for a traced or scripted module, and the positional arguments.
+    """A traced or scripted module, converted to a module that can be exported, and all arguments as
+    positional arguments.
 
     Raises UsageError for arguments that the module does not take, UnsupportedError for operators
     that the converter lacks.

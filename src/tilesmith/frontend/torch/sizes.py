@@ -85,7 +85,10 @@ def _range(size: Any) -> tuple[int, int]:
 
 
 def numbers(sizes: Any) -> tuple[int, ...]:
-    """Sizes or strides as numbers of the trace.  Raises UnsupportedError if one depends on data."""
+    """Sizes or strides as numbers; symbolic ones become their values in the traced example.
+
+    Raises UnsupportedError if one depends on data.
+    """
     numbers = []
     for s in sizes:
         if not isinstance(s, int) and not s.node.has_hint():

@@ -7,7 +7,7 @@ fails if two inputs share memory that is written.
 
 `run_decompositions` also turns `x.copy_(y)` into `y` where the numbers of elements are equal, even
 if the shapes differ.  It turns a write of `y` to an expansion of `x` into `x + (y - x)`, which
-rounds, although PyTorch only allows such a write if the expansion adds no elements.
+rounds.  The sum is unnecessary: PyTorch allows such a write only if the expansion adds no elements.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _EXPANSIONS = ("aten.expand.default", "aten.expand_as.default", "aten.broadcast_
 
 def with_state(program: Any) -> Any:
     """An `ExportedProgram` in which constants are buffers, each tensor occurs once, tensors are
-    copied only into tensors of the same shape, and expansions add elements.  Returns `program`
-    itself if it has this form or writes no tensors.
+    copied only into tensors of the same shape, and no tensor is expanded to the shape that it has.
+    Returns `program` itself if it has this form or writes no tensors.
     """
     specs = program.graph_signature.input_specs
     has_constants = any(s.kind.name == "CONSTANT_TENSOR" for s in specs)

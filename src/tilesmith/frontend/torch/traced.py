@@ -33,14 +33,16 @@ from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 RANDOM = "it draws random numbers by PyTorch's generator"
-"""The reason for refusing all random operators: seeds have their meaning only in eager mode."""
+"""The reason for refusing all random operators.  A seed gives the numbers of eager mode only if
+PyTorch draws them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
     """The result of reading an FX graph.
 
-    graph: the graph.  Its inputs are `inputs`, its outputs are the requested ones.
+    graph: the graph.  Its inputs are `inputs`, its outputs are the `outputs` passed to `read`.
     inputs: names of the nodes that are the graph's inputs, in order.
     orders: the order of axes in memory of each input or output that is not row-major, by name.
         Such an input or output of `graph` has its axes in this order.
