@@ -1,4 +1,4 @@
-"""The loop passes with their names and the stages after them; each backend lists some."""
+"""The loop passes, each with its name and the stage after it.  Each backend lists some of them."""
 
 from __future__ import annotations
 

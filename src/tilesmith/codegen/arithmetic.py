@@ -60,8 +60,8 @@ class Arithmetic:
         self.libm = libm
 
     def round(self, dtype: DType, lanes: int, value: str) -> str:
-        """Round `value` to a 16-bit float `dtype`, as is done after every operation; other types
-        stay.
+        """Round `value` to `dtype` if that is a 16-bit float, as is done after every operation.
+        Values of other types stay unchanged.
         """
         if is_narrow(dtype):
             return narrow_floats.rounded(self.b, self.target, dtype, value, lanes)
@@ -102,7 +102,7 @@ class Arithmetic:
     ) -> str:
         """Any binary operation except divisions and shifts.
 
-        number: for `min` and `max`, the float operand that is known not to be NaN, if one is.
+        number: for `min` and `max`, the float operand that is known not to be NaN, if there is one.
         """
         type_ = value_type(dtype, lanes)
         if dtype.is_bool:
@@ -137,7 +137,8 @@ class Arithmetic:
         if number is not None:
             ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
             return self.emit(f"select {bools} {ordered}, {type_} {a}, {type_} {b}")
-        # `b` goes first: the first operand is also tested for NaN, and an accumulator `a` is late
+        # The first operand is also tested for NaN.  It should not be `a`: if `a` is an accumulator,
+        # its value is ready late.
         return self.emit(f"call nsz {type_} @llvm.{op}imum({type_} {b}, {type_} {a})")
 
     def compare(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
@@ -387,7 +388,7 @@ class Arithmetic:
                 second = tuple(i + run for i in first)
                 x, y = (self._pick(type_, a, picks) for picks in (first, second))
                 a = self._pair(op, dtype, groups * run, x, y)
-            else:  # fold the last lane of every run into the first, then drop it
+            else:  # combine the last lane of every run with the first, then drop it
                 short = run - 1
                 keep = tuple(g * run + i for g in range(groups) for i in range(short))
                 rest = self._pick(type_, a, keep)

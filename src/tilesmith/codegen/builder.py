@@ -111,8 +111,9 @@ class Builder:
     def home(self, level: int, surely: bool = False) -> ValueScope:
         """The outermost scope in which a value may be written.
 
-        The value depends on variables of scopes no deeper than `level`.  It moves out of loops, but
-        not out of a branch alone, where it might be computed needlessly.
+        The value depends on variables of scopes no deeper than `level`.  It moves out of loops.  It
+        moves out of a branch only together with a loop around the branch, since before the branch
+        it might be computed needlessly.
 
         surely: True for a value that may be computed only where it is needed.  It moves out of
             neither a branch nor a loop that may not run.

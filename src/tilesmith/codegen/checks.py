@@ -29,8 +29,8 @@ class Checks:
         self.stop = stop
 
     def index(self, e: ir.Call, mask: Mask | None) -> str:
-        """Check an index, and count a negative one from the end.  A branch, which valid programs
-        never take, reports a bad index; 0 replaces it.
+        """Check an index, and count a negative one from the end.  A bad index is replaced by 0.  It
+        is reported in a branch that valid programs never take.
         """
         index, extent, position = e.args
         lanes, type_ = e.lanes, value_type(e.type, e.lanes)

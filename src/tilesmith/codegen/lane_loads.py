@@ -20,7 +20,7 @@ Place = tuple[Buffer, Expr]
 """A buffer, and an index into the buffer without its constant term."""
 
 Reach = dict[Place, tuple[int, int]]
-"""For each place, the first and the last element that are certainly read, relative to it."""
+"""For each place, the first and the last element certainly read, relative to the place."""
 
 
 def place(buffer: Buffer, index: Expr) -> tuple[Place, tuple[int, ...]] | None:

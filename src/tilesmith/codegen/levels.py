@@ -77,8 +77,8 @@ LEVELS: dict[str, Level] = {
         128, 16, vector_ports=2,
     ),
 }  # fmt: skip
-"""The levels by name.  RISC-V without vectors has its floating-point registers, as vectors of one
-f64.
+"""The levels by name.  RISC-V without vectors is described by its floating-point registers, as if
+each were a vector of one f64.
 """
 
 EXTENSIONS = {"sse": "x86-64", "sse4": "x86-64-v2", "avx2": "x86-64-v3", "avx512": "x86-64-v4"}

@@ -1,9 +1,9 @@
 """Steps of the main function as statements of loop IR (decision 118).
 
 Memory is bytes.  The addresses of inputs, outputs, constants and the arena are read once.  Slots
-grow and pointers of loops move, so their addresses are in two tables, and each step first reads the
-addresses that it uses.  The loop IR gives such memory the extent 0, because its extent is not
-known.
+(memory that grows) and pointers of loops move, so their addresses are in two tables, and each step
+first reads the addresses that it uses.  The loop IR gives such memory the extent 0, because its
+extent is not known.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Steps:
     slots: table of the addresses of memory that grows.
     pointers: table of the addresses that loops move.
     clock: number of the output for times, and number of the C library's clock; None: no times.
-    fixed: the memory of each input, output, constant and arena that a step uses, by an `Arg` at its
-        start.
+    fixed: the memory of each input, output, constant and arena that a step uses, by the `Arg` for
+        its first byte.
     """
 
     values: Buffer
@@ -166,7 +166,9 @@ class Steps:
         return body
 
     def passed(self, args: Iterable[Arg]) -> tuple[dict[Var, Expr], tuple[Expr, ...]]:
-        """The arguments of a call, and the names that stand for computed sizes among them."""
+        """The values of the variables that stand for computed sizes, and the arguments of a call,
+        which contain these variables.
+        """
         named: dict[Var, Expr] = {}
         arguments: list[Expr] = []
         for a in args:
@@ -254,7 +256,10 @@ class Steps:
         return seq(Reinterpret(extents, self.place(step.source), seq(*stmts)), sizes)
 
     def taken(self, table: Buffer, number: int, slot: Expr, size: Expr, keep: Expr) -> Stmt:
-        """Request memory for a slot from the context, and store the address in a table."""
+        """Request memory for a slot from the context, and store the address in a table.
+
+        keep: bytes of the slot's contents to keep.
+        """
         bytes_, turn = Var("bytes"), Var("slot")
         failed = failure(Code.GROWTH, 0, (bytes_, turn))
         fields = table[const(0)], number, CONTEXT[const(0)], turn, bytes_, keep
@@ -302,7 +307,7 @@ class Steps:
                 others[c.target], self._others = self._others, self._others + 1
                 turns = [self.place(c.end), self.place(c.other)]
                 if step.is_even:
-                    turns.reverse()  # so that the last iteration writes to `end`
+                    turns.reverse()  # with this order the last iteration writes to `end`
                 before += map(self.point, (c.target, others[c.target]), turns)
         inside = [self.slice(s, i, count) for s in step.slices]
         if step.number is not None:
@@ -331,7 +336,7 @@ class Steps:
         return body
 
     def slice(self, s: program.Slice, i: Var, count: Var) -> Stmt:
-        """Move a pointer to the element of iteration `i`.  Memory in a slot grows first."""
+        """Move a pointer to the element of iteration `i`.  A slot that holds it grows first."""
         stride = self.number(s.stride)
         if s.slot is None:
             base = self.place(s.first)

@@ -36,7 +36,7 @@ class Memory:
     """Writer of loads and stores.
 
     reach: the elements that the current group of stores certainly reads (see `lane_loads.reach`).
-    whole: for each streaming store of this group, its alignment in bytes.
+    whole: for each streaming store of the current group, its alignment in bytes.
     streams: whether a streaming store was written.
     """
 
@@ -112,7 +112,7 @@ class Memory:
         element = memory_type(buffer.dtype)
         by_level: dict[int, list[tuple[Expr, int]]] = {}
         for e, factor in terms:
-            # a term that reads memory belongs to the loop from which it can't be moved
+            # a term that reads memory belongs to the scope in which its value is written
             is_fixed = values.needs_guard(e)[0]
             level = values.home_of(e).depth if is_fixed else self.env.level(e)
             by_level.setdefault(level, []).append((e, factor))

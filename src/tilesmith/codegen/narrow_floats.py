@@ -1,9 +1,9 @@
 """Conversion between 16-bit floats in memory (`i16`) and their `float` values.
 
-bfloat16 uses the instruction of CPUs with AVX512-BF16 if results need not be strict: it takes
-denormal numbers as zero.  Otherwise it uses integer arithmetic. float16 uses the machine's
-conversions where they exist (F16C, AArch64) and integer arithmetic elsewhere.  So no support
-library is needed.  All roundings are to nearest, ties to even.
+bfloat16 uses the instruction of CPUs with AVX512-BF16 if results need not be strict, since this
+instruction takes denormal numbers as zero.  Otherwise bfloat16 uses integer arithmetic.  float16 uses
+the machine's conversions where they exist (F16C, AArch64) and integer arithmetic elsewhere.  So no
+support library is needed.  All roundings are to nearest, ties to even.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def rounded(b: Builder, target: Target, dtype: DType, value: str, lanes: int) ->
     """The value of `dtype` nearest to `value`, as a `float`."""
     if dtype.name == "bf16":
         v = _Lanes(b, lanes)
-        if _has_conversion(target):  # a store's conversion is then known to be exact
+        # LLVM then knows that the conversion back to bfloat16, for a store, is exact.
+        if _has_conversion(target):
             low = _converted(b, value, lanes)
             return b.emit(f"fpext {vector('bfloat', lanes)} {low} to {v.float}")
         return v.number(v.op("and", _round_bf16(v, value), -65536))

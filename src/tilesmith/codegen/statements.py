@@ -104,7 +104,7 @@ class Statements:
         return self.values.call(e, mask)
 
     def _outlined(self, e: ir.Call, x: str) -> str:
-        """A call of a mathematical function that the module defines, once."""
+        """A call of a mathematical function.  The first call adds the function to the module."""
         module, type_ = self.module, value_type(e.dtype, e.lanes)
         symbol = module.outlined.get((e.name, e.lanes))
         if symbol is None:

@@ -23,8 +23,8 @@ _LEAST_BYTES = 16
 
 
 def streamed(func: Func, loaded: Collection[Buffer], target: Target) -> frozenset[Buffer]:
-    """The outputs of `func` to write past the caches: if all outputs together exceed every cache,
-    those that `func` does not read.
+    """The outputs of `func` to write past the caches.  These are the outputs that `func` does not
+    read if all outputs together exceed every cache, else none.
 
     With ordinary stores, the first results would already be evicted at the end.  So a reader that
     begins with the first results loses nothing.

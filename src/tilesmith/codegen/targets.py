@@ -227,8 +227,8 @@ def _controller(name: str) -> Target:
 
 @lru_cache(maxsize=1)
 def host() -> Target:
-    """This machine as a target.  It has AMX only if the operating system lets this process use
-    AMX.
+    """This machine as a target.  The target has AMX only if the operating system lets this process
+    use AMX.
     """
     import llvmlite.binding as llvm
 
@@ -256,8 +256,8 @@ def host() -> Target:
 
 
 def _tuning(cpu: str, features: frozenset[str]) -> str:
-    """The CPU for LLVM's tuning: `cpu`, or the oldest CPU with AMX if there is AMX, but not in
-    `cpu`.
+    """The CPU for LLVM's tuning: `cpu`, or the oldest CPU with AMX if `features` contain AMX but
+    `cpu` lacks it.
     """
     has_tiles = "amx-tile" in features
     return _TILES_CPU if has_tiles and cpu not in _WITH_TILES else cpu
@@ -285,7 +285,7 @@ def covers(machine: Target, needed: Target) -> bool:
 
 
 def base_cpu(t: Target) -> str:
-    """The baseline CPU that LLVM is given, to whose features those of the target are added."""
+    """The baseline CPU for LLVM.  The features of the target are added to those of this CPU."""
     return t.cpu if t.device is not None else BASE_CPUS.get(t.triple.split("-")[0], "generic")
 
 

@@ -5,7 +5,8 @@ which the value of `e` is written and reused:
 
 - `e` reads no memory: in the outermost scope that has the variables of `e`.
 - `e` is a checked index, or an integer read unconditionally from a buffer that nobody writes (an
-  index): the same, but not outside of a branch or of a loop that may not run.
+  index): in the outermost scope that has the variables of `e`, without leaving a branch or a loop
+  that may not run.
 - `e` reads other elements of buffers that nobody writes: in the current scope.
 - `e` reads written buffers: in the current scope, for one statement.
 
@@ -56,7 +57,9 @@ Rule = Callable[[Any, Mask | None], str]
 
 
 _DEEP = 32
-"""Scope depth above which an expression's value is searched only down to its variables' scopes."""
+"""Scope depth up to which an expression's value is searched in all scopes around it.  In deeper
+scopes the search ends at the innermost scope that binds a variable of the expression.
+"""
 
 
 class Values:

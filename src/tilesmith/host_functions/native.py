@@ -13,7 +13,8 @@ class WithNative:
     """A host function that also has a native form.
 
     function: the Python form; runs for inputs that the native form refuses.
-    native: name of a type of the C runtime (`csrc/native_*.c`), and its arguments.
+    native: name of a type of the C runtime (`csrc/native_*.c`), followed by the arguments with
+        which an object of this type is made.
     """
 
     function: Function

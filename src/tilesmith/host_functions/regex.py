@@ -51,11 +51,11 @@ def full_match(pattern: str) -> Matcher:
 
 
 def ascii_table(pattern: str) -> tuple[bytes, bytes] | None:
-    """A pattern's automaton on ASCII letters, as two tables: the next state by state and letter,
-    and by state, whether a text that ends there matches.  State 0 is the start; `_NONE` is no
-    state.
+    """A pattern's automaton on ASCII letters, as two tables.  The first holds the next state for
+    each state and letter.  The second holds for each state whether a text that ends in this state
+    matches.  State 0 is the start; `_NONE` is no state.
 
-    None for patterns with assertions or that ignore case, and for those with many states.
+    None for patterns that have assertions, ignore case or lead to many states.
     """
     try:
         compiled, tree = re.compile(pattern), parser.parse(pattern)
@@ -69,8 +69,8 @@ def ascii_table(pattern: str) -> tuple[bytes, bytes] | None:
 
 
 def _variable_repeats(tree: Iterable[Any], inside: bool = False) -> float:
-    """Number of repetitions of variable count.  Infinite if one contains a choice, or for patterns
-    that RE2 lacks.
+    """Number of the pattern's repetitions with a variable count.  Infinite if a repetition contains
+    a choice or a variable count, and for patterns that RE2 lacks.
     """
     repeats = 0.0
     for op, arg in tree:
@@ -78,7 +78,7 @@ def _variable_repeats(tree: Iterable[Any], inside: bool = False) -> float:
             low, high, body = arg
             varies = high != low
             if high != 1 and body.getwidth()[1] == 0:
-                return float("inf")  # Python repeats a part that matches "" for each count
+                return float("inf")  # Python repeats even a part that only matches ""
             repeats += varies + _variable_repeats(body, inside or high != 1)
             if inside and varies:
                 return float("inf")
@@ -153,7 +153,7 @@ class _Automaton:
         for _ in range(low):
             states = len(self.tests)
             then = self.sequence(body, then)
-            if len(self.tests) == states:  # it only matches "", any number of times
+            if len(self.tests) == states:  # the part only matches "": no need to repeat it
                 break
         return then
 

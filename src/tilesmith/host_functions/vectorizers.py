@@ -125,7 +125,8 @@ class _Finder:
         which is no node.
     table: the node for each possible key, including those of node -1; None for a tree that is too
         large.
-    place: place of the sequence that ends at a node; -1 if none does, as at node -1.
+    place: for each node, the index of the sequence that ends there; -1 if none does.  The last
+        entry, -1, is for node -1.
     """
 
     numbers: dict[Any, int]
@@ -135,7 +136,7 @@ class _Finder:
     place: np.ndarray
 
     def words(self, x: np.ndarray) -> np.ndarray:
-        """The numbers of words."""
+        """The number of each word in `x`, as an array of the same shape."""
         texts = x.reshape(-1).tolist()
         return np.fromiter(map(self.numbers.get, texts, repeat(0)), np.int64, x.size).reshape(
             x.shape
@@ -144,7 +145,7 @@ class _Finder:
     def places(
         self, words: np.ndarray, distance: int, longest: int
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield for n = 1, 2, ... the place of the sequence of n words that begins at each position
+        """Yield for n = 1, 2, ... the index of the sequence of n words that begins at each position
         of a row, -1 if there is none.  The words are `distance` positions apart.
         """
         nodes = np.zeros_like(words)

@@ -162,7 +162,7 @@ class RayMeasurer(BaselineMeasurer):
             for ref in building:
                 self._ray.cancel(ref)
             for _, node in running.values():
-                node.busy = False  # its station starts a next candidate after this one
+                node.busy = False  # its station runs the next candidate after this one
 
     # --- nodes
 

@@ -1,4 +1,4 @@
-"""Choices of the whole model, which are all choices of its graph passes, decided by measuring.
+"""Choices of the whole model: all choices of its graph passes, decided by measuring.
 
 The kinds of choices are tried one after the other, in the order of the passes.  Each value of a
 kind is tried at once at all its choices: kernels that stay the same come from the cache.  Both
@@ -48,7 +48,7 @@ def decide(
 
     Measurements on record are not repeated.  Each trial's baseline is the model with all decisions
     made before.  Values are tried as long as `left` (seconds) exceeds the expected time of a trial.
-    This is `takes` at first, and then the longest trial so far.
+    The expected time is `takes` at first, then that of the longest trial so far.
     """
     inputs = random_inputs(plain.executable)
     made: dict[str, Decisions] = {}

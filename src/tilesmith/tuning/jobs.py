@@ -192,7 +192,7 @@ def save_arrays(
     inputs: Sequence[np.ndarray],
     references: Sequence[Sequence[np.ndarray]],
 ) -> None:
-    """Write logical inputs and reference outputs as bytes, which suits every element type."""
+    """Write logical inputs and reference outputs as raw bytes: this suits every element type."""
     named = {f"in.{i}": a for i, a in enumerate(inputs)}
     named |= {f"out{n}.{i}": a for n, r in enumerate(references) for i, a in enumerate(r)}
     raw = {k: np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8) for k, a in named.items()}

@@ -139,8 +139,8 @@ class BaselineMeasurer(ABC):
     def _beside(
         self, baseline: Runnable, task: Task, candidates: Sequence[Candidate], plan: MeasurePlan
     ) -> Iterator[Trial]:
-        """The trials of `measure`, where candidates run alternately with `baseline`, which is
-        built.
+        """The trials of `measure`.  Each candidate runs alternately with `baseline`, a kernel that
+        is already built.
         """
 
 
@@ -155,8 +155,9 @@ class LocalMeasurer(BaselineMeasurer):
     run_seconds, build_seconds: time limits per candidate.
     runner: a module whose main program answers a `MeasureJob`.
     flush_bytes: bytes that are written before each run, so that it starts with cold caches.
-    device: the target of kernels that run on a device, whose driver has its own threads and memory:
-        the process that runs them is not bound then.
+    device: the target of kernels that run on a device; None: on the CPU.  The process that runs
+        kernels on a device has no limits on cores and memory, since the driver has its own threads
+        and memory.
     """
 
     builder: str
@@ -323,6 +324,6 @@ def _open_lock(path: Path | None) -> int:
     path = path or Path(tempfile.gettempdir()) / f"tilesmith-measuring-{os.getuid()}.lock"
     try:
         return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    # another user holds the lock, in a folder where only its owner may create it again
+    # another user owns the lock, in a folder where only the owner may open it with O_CREAT
     except PermissionError:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -5,8 +5,8 @@ times does not depend on the rest of the machine's load.  The least times count.
 candidate counts only if nothing disturbed the analytic kernel in it.  Rounds end when the least
 times are stable, or at once when the candidate is clearly slower.
 
-Results are checked before and after.  Elements that are not written stay NaN.  Data races between
-threads may show only later.
+Results are checked before and after the timed runs, since data races between threads may show only
+later.  Elements that the candidate does not write stay NaN.
 """
 
 from __future__ import annotations

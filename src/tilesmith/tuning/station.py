@@ -66,7 +66,8 @@ class Station:
     def measure(self, arrays: np.ndarray, request: bytes, seconds: float) -> bytes:
         """The answer to a `MeasureJob`.
 
-        `arrays`: uint8, the contents of its file of arrays, which is written here under that name.
+        `arrays`: uint8, the contents of the job's file of arrays.  They are written to a file of
+        the same name on this node.
         """
         job = MeasureJob.from_bytes(request)
         path = Path(self._folder.name) / job.arrays.name

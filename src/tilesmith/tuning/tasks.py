@@ -75,7 +75,7 @@ class Compiled:
         return Compiled(exe, fused, tuple(n for _, n in kernels_in(fused)))
 
     def times(self) -> dict[Node, KernelTime]:
-        """The time of each kernel in it."""
+        """The time of each kernel of the executable, by its node."""
         measured = self.executable.profile(*random_inputs(self.executable), repeats=PROFILES)
         return dict(zip(self.called, measured, strict=True))
 
@@ -121,9 +121,9 @@ def _task(
 
     def build(candidate: Candidate) -> bytes:
         options, target = session.options, session.target
-        if belongs_here(
-            body, candidate
-        ):  # builders in other processes can't make its loops, so they get them as text
+        # Builders in other processes can't make the loops of such a candidate.  They get the loops
+        # as text.
+        if belongs_here(body, candidate):
             cfg = Config(candidate)
             func = group.lower(f"k_{key.workload}", cfg)
             return KernelJob(print_func(func), options, target, nest=True).to_bytes()
@@ -171,8 +171,8 @@ def _text(layout: Layout | None) -> str | None:
 def resume(state: Progress, records: Records) -> None:
     """Continue from the measurements of earlier runs.
 
-    Candidates that were faster with other versions of the schedules are measured first, and
-    decisions of similar workloads (of the task's family).
+    Two kinds of candidates are measured first: those that were faster with other versions of the
+    schedules, and decisions of similar workloads (of the task's family).
     """
     task = state.task
     if task.space.start == task.space.baseline:

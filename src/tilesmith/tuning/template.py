@@ -9,7 +9,7 @@ def gemm(cfg, n):
 
 f = ts.tune_template(gemm, 512, seconds=30)
 
-For an expression without a template rules generate one: f = ts.tune_expression([A, B, C]).
+For an expression without a template, rules generate one: f = ts.tune_expression([A, B, C]).
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _tune(
                     lambda s: tuning.tell("searching", s),
                 )  # fmt: skip
         start = task.space.start
-        # Otherwise a pin excludes the candidate that is the denominator of all ratios.
+        # If not, a pin excludes the baseline, whose time is the denominator of all ratios.
         is_known = start == task.space.baseline
         best = _best(state, 1 - MARGIN if is_known else float("inf"))
         # The check is valid only on this machine, and only if caches are not flushed.

@@ -67,7 +67,7 @@ def better_of(
     each: seconds to compile one more kernel.
 
     Decisions that do not help are marked as worse.  Another attempt begins if as much time is left
-    as the last one took.  Otherwise the decisions still in question are marked as unsettled: no
+    as the last attempt took.  Otherwise the decisions still in question are marked as unsettled: no
     compilation uses them, and the next run begins with them.  (Decisions from a relative, a similar
     workload, are marked as worse, since nothing was measured for this workload.) Decisions of
     relatives are adapted to workloads as long as there is time beyond `needed` and `each`.
@@ -79,7 +79,7 @@ def better_of(
     def may_fit(key: Key, so_far: int) -> bool:
         if left() > needed + each * so_far:
             fitted.add(key)
-        return key in fitted  # a workload that was fitted once stays known
+        return key in fitted  # once it is True, the answer for a workload stays True
 
     for share in SHARES:
         began = time.perf_counter()
@@ -153,8 +153,8 @@ def slower(
 def _compiled(
     graph: Graph, session: Session, records: Records, may_fit: Callable[[Key, int], bool]
 ) -> tuple[Lookup, Compiled | None, dict[Key, frozenset[str]]]:
-    """The queries of the model to these records, the model compiled with the answers, and the
-    source nodes of each decision.  The model is None if the answers contain no decisions.
+    """The lookup of the model's decisions in these records, the model compiled with the decisions,
+    and the source nodes of each decision.  The model is None if no decisions are on record.
     """
     chosen = dataclasses.replace(driver.lookup(records, session), unsettled=True, may_fit=may_fit)
     asked: dict[str, Question] = {}
@@ -200,8 +200,8 @@ def _speedup(
 
 
 def _set_aside(records: Records, keys: Iterable[Key]) -> None:
-    """Mark the records of some workloads as unsettled, also the next best ones, so that another run
-    judges them.
+    """Mark the good records of some workloads as unsettled, not only the best ones, so that another
+    run judges them.
     """
     trials = (
         t for key in keys for t in records.trials(key) if t.status == "ok" and t.ratio <= 1 - MARGIN

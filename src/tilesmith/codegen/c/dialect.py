@@ -27,7 +27,7 @@ class Dialect:
     reserved: further words that can't be names in the language.
     float_suffix: suffix of the names of mathematical functions on `float`.
     memory: qualifier of pointers to the memory of arguments and of the workspace.
-    is_first: text of a further condition (`" && ..."`) for recording a failure.
+    is_first: text of a further condition (`" && ..."`) under which a failure is recorded.
     failed: statement that a kernel runs after a failed assertion; "" if the kernel goes on.
     pointer: writer of the parameters for a buffer, given the type of its elements, and "restrict "
         or "".

@@ -445,6 +445,6 @@ def translation_unit_of(texts: Iterable[str], helpers: Iterable[str]) -> str:
 def emit(
     func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
-    """A C file with `func` alone (see `write`), the same for all machines and for `strict`."""
+    """A C file that contains only `func` (see `write`).  `target` and `strict` do not change it."""
     f = write(func, shared=shared)
     return Kernel(f.symbol, translation_unit([f]), f.workspace_bytes, 0, f.messages)

@@ -276,8 +276,8 @@ class Expressions:
         return name, ATOM
 
     def branch(self, e: Expr) -> tuple[str, list[str]]:
-        """The text of a branch, and the lines that must run before it.  Constants in them end with
-        them.
+        """The text of a branch, and the lines that must run before it.  Constants that these lines
+        define are valid only in the branch.
         """
         with self.nested() as lines:
             return self.text(e, _TERNARY + 1), lines

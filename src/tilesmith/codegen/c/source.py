@@ -38,7 +38,10 @@ class SourceKernel:
 def emit_source(
     func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
-    """The C function of `func` after the two comments.  `strict` does not change the text."""
+    """The C function of `func`, preceded by two comments (see the top of this module).
+
+    `strict` does not change the text.
+    """
     f = write(func, shared=shared)
     buffers = [
         f"{MEMORY_TYPES[p.dtype.name]} {_count(p)}" for p in func.params if isinstance(p, Buffer)

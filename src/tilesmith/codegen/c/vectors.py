@@ -277,8 +277,8 @@ class Vectors:
         return self.at(e.buffer, start, e.lanes), UNARY
 
     def _tail(self, e: ir.Load, mask: Expr, start: Expr) -> tuple[str, int]:
-        """A load under a mask that is known only at run time.  If it holds in all lanes, the whole
-        vector is loaded at once, else lane by lane.
+        """A load under a mask that is known only at run time.  If the mask holds in all lanes, the
+        whole vector is loaded at once, else lane by lane.
         """
         holds = holds_everywhere(mask)
         if holds is None or padded(e.lanes) != e.lanes:

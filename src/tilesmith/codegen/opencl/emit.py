@@ -239,7 +239,7 @@ def kernel_of(p: DeviceKernel, text: str) -> Kernel:
 def emit(
     func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
 ) -> Kernel:
-    """A text with the launches of `func` alone (see `write`).
+    """A text that contains only the launches of `func` (see `write`).
 
     strict: whether products are rounded before they are added.
 

@@ -46,7 +46,7 @@ class Fragments:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._slots: dict[Buffer, list[str]] = {}
-        self._numbers: set[Var] = set()  # variables of loops: thread numbers in a warp
+        self._numbers: set[Var] = set()  # loop variables that are thread numbers in a warp
 
     def of_warp(self, f: Statements, s: For) -> bool:
         """Write the loop `s` if it is the work of the first thread on fragments.  All threads of

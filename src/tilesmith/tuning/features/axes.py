@@ -146,7 +146,7 @@ def _skewed_span(span: Span, by: Span, rel: SkewRelation, extents: Mapping[str, 
 
 
 def moved_of(stage: StageState, extents: Mapping[str, Number], axis: str) -> dict[str, Number]:
-    """The distance that one step of a leaf moves each other axis."""
+    """For each other axis, the distance that it moves in one step of the leaf `axis`."""
     moved: dict[str, Number] = {axis: 1}
     for rel in reversed(stage.relations):
         if isinstance(rel, FuseRelation):
@@ -191,8 +191,8 @@ def _in_place(
     axes: Mapping[str | None, Expr],
     terms: Mapping[Expr, int],
 ) -> list[Expr]:
-    """The terms for all parts of a fused axis; empty if a part has no term, or a term with a
-    coefficient that does not compose the axis.
+    """The terms for all parts of a fused axis.  Empty if a part has no term, or if the coefficients
+    of the terms do not compose the number of the axis.
     """
     composed: list[Expr] = []
     place = 0

@@ -1,12 +1,13 @@
 """Footprints, working sets, traffic and reuse of a nest's loops, per cache.
 
-The footprint of an access in the loops from number `p` of its statement's path on is, per
-dimension, `sum(|coefficient| * (extent - 1)) + 1` elements, or the number of distinct indices if
-that is less.  In bytes, it is the cache lines of the runs that adjacent dimensions form together.
+The footprint of an access is the set of elements that it touches while the loops of its statement's
+path from number `p` on run.  Per dimension, these are `sum(|coefficient| * (extent - 1)) + 1`
+elements, or the number of distinct indices if that is less.  In bytes, the footprint is the cache
+lines of the runs that adjacent dimensions form together.
 
 The working set of a loop is the set of bytes that all statements inside touch in one iteration.  A
-cache that holds it keeps it until the next iteration; the loop then fetches its footprint once.
-Otherwise each iteration fetches its own footprint (the model of `perf.footprint`).
+cache that is large enough keeps the working set until the next iteration; then the loop fetches its
+footprint once.  Otherwise each iteration fetches its own footprint (the model of `perf.footprint`).
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ made once with a symbol for each, and its features become one function of all of
 
 A schedule function that tests the number of a knob (`if rows > 4`) can't run with symbols.  It
 fails, or its features differ from the features of the same schedule with numbers.  This is checked
-for every structure.  Then it runs with numbers that record how they are compared
-(`search_space.paths`), once for all candidates that give the same answers.  Schedules that differ
-only in numbers share one function of these (`skeleton`).  A function that can't be traced in this
-way either is run for each candidate.  The formulas are the same.
+for every structure.  A schedule function that fails the check runs with numbers that record how
+they are compared (`search_space.paths`), once for all candidates whose comparisons have the same
+results.  Schedules that differ only in numbers share one function of these numbers (`skeleton`).  A
+schedule function that can't be traced in this way either runs for each candidate.  The formulas of
+the features are the same in all cases.
 """
 
 from __future__ import annotations

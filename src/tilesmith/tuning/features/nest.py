@@ -131,7 +131,9 @@ class SymbolicNest:
         self._paths: dict[str, tuple[tuple[SymbolicLoop, ...], int]] = {}
         self._roots: dict[str, dict[Expr, str]] = {}
         self._spans: dict[tuple[str, int, bool], dict[str, Span]] = {}
-        """Spans of roots and, where the loops are of the stage itself, of all other axes."""
+        """Spans by stage, number of the first loop, and region.  If this loop is one of the stage
+        itself, they are the spans of all axes, else only those of the roots.
+        """
         self._indices: dict[tuple[str, Expr, int, bool], Span] = {}
         self._shapes: dict[tuple[str, int], tuple[tuple[LayoutDim, Number], ...]] = {}
         self._touched: dict[tuple[SymbolicAccess, int], list[Span]] = {}

@@ -85,7 +85,7 @@ class Way:
 class SkeletonRows:
     """The features of states with one skeleton.
 
-    varies: whether each size differs between the states [S].
+    varies: for each size, whether it differs between the states [S].
     same: the values of the other sizes [S].
     program: computes features from the sizes that vary.
     """
@@ -150,7 +150,9 @@ class Skeletons:
     def _by_skeleton(
         self, candidates: Sequence[Candidate]
     ) -> dict[object, tuple[np.ndarray, np.ndarray, State]]:
-        """Candidates by the skeletons of their states: numbers [n], sizes [n, S], and one state."""
+        """For each skeleton, the candidates whose states have it: their numbers [n], their sizes
+        [n, S], and the state of one of them.
+        """
         paths: dict[Path, list[tuple[int, list[int]]]] = {}
         for n, candidate in enumerate(candidates):
             knobs: dict[str, Knob] = {}

@@ -287,8 +287,8 @@ def _lane_steps(
 
 
 def _load_cycles(steps: list[Number], lines: Number, gathered: Number) -> Number:
-    """Cycles of loading a vector with these distances between lanes: contiguous, on `lines` cache
-    lines, or element by element, which takes `gathered`.
+    """Cycles of loading a vector with these distances between lanes.  A contiguous vector lies on
+    `lines` cache lines.  Any other vector is loaded element by element in `gathered` cycles.
     """
     if not steps:
         return 0.5
@@ -353,7 +353,9 @@ def _static_size(nest: SymbolicNest, a: SymbolicAccess) -> float:
 
 
 def nominal(extents: Iterable[Dim]) -> float:
-    """The product of extents, with 2 for each knob, so that knobs' values don't change an order."""
+    """The product of extents, where each knob counts as 2.  So an order by this product does not
+    depend on the values of knobs.
+    """
     result = 1.0
     for n in map(expression, extents):
         known: dict[Expr, Number] = {} if isinstance(n, int) else dict.fromkeys(free_vars(n), 2)

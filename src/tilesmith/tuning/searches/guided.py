@@ -32,7 +32,7 @@ class Guide:
     """The guide of the search of one workload.
 
     learner: the learner that all searches of a run share.
-    group: this workload's number in it.
+    group: the workload's number in the learner.
     features: features of the workload's candidates.
     """
 

@@ -43,11 +43,11 @@ class _Descent:
 
 
 class Coordinate(Search):
-    """From each start of the space, one knob at a time; at a local optimum, a jump to a candidate
-    nearby.
+    """Descents from each start of the space, which change one knob at a time.  At a local optimum
+    the search jumps to a candidate near the best one.
 
-    The descent with the least cost is ahead.  It gets every second turn, and all turns once each
-    other descent has used `PATIENCE` turns or has no new candidate.
+    The descent with the least cost is ahead and gets every second turn.  It gets all turns once
+    each other descent has used `PATIENCE` turns or has no new candidate.
     """
 
     PATIENCE = 24
