@@ -258,7 +258,7 @@ class Steps:
     def taken(self, table: Buffer, number: int, slot: Expr, size: Expr, keep: Expr) -> Stmt:
         """Request memory for a slot from the context, and store the address in a table.
 
-        keep: bytes of the slot's contents to keep.
+        keep: number of bytes at the beginning whose contents stay.
         """
         bytes_, turn = Var("bytes"), Var("slot")
         failed = failure(Code.GROWTH, 0, (bytes_, turn))

@@ -264,7 +264,7 @@ class Memory:
 
     def _picked(self, buffer: Buffer, index: Expr, lanes: int, mask: Mask | None) -> str | None:
         """Load elements at known distances: load vectors that cover the elements, and shuffle
-        these.  None if the distances are not known or too many vectors are needed.
+        the vectors.  None if the distances are not known or too many vectors are needed.
         """
         where = place(buffer, index)
         if where is None or (mask is not None and mask.known is None):

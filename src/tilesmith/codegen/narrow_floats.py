@@ -1,9 +1,9 @@
 """Conversion between 16-bit floats in memory (`i16`) and their `float` values.
 
 bfloat16 uses the instruction of CPUs with AVX512-BF16 if results need not be strict, since this
-instruction takes denormal numbers as zero.  Otherwise bfloat16 uses integer arithmetic.  float16 uses
-the machine's conversions where they exist (F16C, AArch64) and integer arithmetic elsewhere.  So no
-support library is needed.  All roundings are to nearest, ties to even.
+instruction takes denormal numbers as zero.  Otherwise bfloat16 uses integer arithmetic.  float16
+uses the machine's conversions where they exist (F16C, AArch64) and integer arithmetic elsewhere.
+So no support library is needed.  All roundings are to nearest, ties to even.
 """
 
 from __future__ import annotations

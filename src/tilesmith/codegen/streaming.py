@@ -23,8 +23,8 @@ _LEAST_BYTES = 16
 
 
 def streamed(func: Func, loaded: Collection[Buffer], target: Target) -> frozenset[Buffer]:
-    """The outputs of `func` to write past the caches.  These are the outputs that `func` does not
-    read if all outputs together exceed every cache, else none.
+    """The outputs of `func` to write past the caches.  If all outputs together exceed
+    every cache, these are the outputs that `func` does not read, else none.
 
     With ordinary stores, the first results would already be evicted at the end.  So a reader that
     begins with the first results loses nothing.

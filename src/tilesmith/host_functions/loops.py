@@ -46,7 +46,7 @@ class Loop(ReferenceLoop):
 
 
 def _none(type: Any) -> np.ndarray:
-    """An empty stack of results.  Undeclared extents are 0, and the undeclared type is string."""
+    """An empty stack of results.  Undeclared extents are 0; the default element type is string."""
     row = type.tensor_type
     shape = [d.dim_value for d in row.shape.dim]
     dtype = tensor_dtype_to_np_dtype(row.elem_type) if row.elem_type else object

@@ -53,7 +53,7 @@ class CostModel(Protocol):
 class Prior:
     """The analytic model: the score is one of the features, and nothing is learned.
 
-    `column`: number of that feature; None scores all candidates equally.
+    `column`: number of that feature; with None all candidates have the same score.
     """
 
     def __init__(self, column: int | None) -> None:

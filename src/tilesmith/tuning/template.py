@@ -183,7 +183,7 @@ def _tune(
                     lambda s: tuning.tell("searching", s),
                 )  # fmt: skip
         start = task.space.start
-        # If not, a pin excludes the baseline, whose time is the denominator of all ratios.
+        # If they differ, a pin excludes the baseline, whose time is the denominator of all ratios.
         is_known = start == task.space.baseline
         best = _best(state, 1 - MARGIN if is_known else float("inf"))
         # The check is valid only on this machine, and only if caches are not flushed.

@@ -38,7 +38,9 @@ ROUNDED = "#pragma OPENCL FP_CONTRACT OFF\n"
 """The pragma that forbids contraction, so that a product is rounded before it is added."""
 
 SHUFFLE = "sub_group_shuffle_xor"
-"""The function that reads the value of the thread whose number is this thread's xor a mask."""
+"""The function that reads the value of another thread.  The number of that thread is the number of
+this thread xor a mask.
+"""
 SHUFFLES = """\
 #pragma OPENCL EXTENSION cl_khr_subgroups : enable
 #pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable

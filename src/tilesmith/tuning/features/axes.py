@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
     @property
     def is_still(self) -> bool:
-        """Whether there is one position for all values of the knobs."""
+        """Whether the index has one position only, for all values of the knobs."""
         return not any(isinstance(n, Expr) or n != 1 for n in self)
 
 

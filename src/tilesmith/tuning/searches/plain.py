@@ -43,8 +43,8 @@ class _Descent:
 
 
 class Coordinate(Search):
-    """Descents from each start of the space, which change one knob at a time.  At a local optimum
-    the search jumps to a candidate near the best one.
+    """One descent from each start of the space; each changes one knob at a time.  At a local
+    optimum the search jumps to a candidate near the best one.
 
     The descent with the least cost is ahead and gets every second turn.  It gets all turns once
     each other descent has used `PATIENCE` turns or has no new candidate.
