@@ -2,8 +2,8 @@
 
 A crash of the process that builds or runs a candidate costs only that candidate: the process is
 started again, and the trial records the failure.  The running candidate has its own processors.
-Others are built meanwhile if there are more processors than it needs.  A lock keeps all other
-tuners of this machine from measuring.
+Other candidates are built meanwhile if there are more processors than the running one needs.  A
+lock keeps all other tuners of this machine from measuring.
 """
 
 from __future__ import annotations

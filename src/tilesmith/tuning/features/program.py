@@ -1,9 +1,9 @@
 """Expressions of knobs as one NumPy function of a matrix: all features of all candidates at once.
 
 An `ArrayProgram` is a straight line of NumPy calls over blocks of candidates.  Each distinct
-sub-expression is computed once (expressions are interned).  A register is reused as soon as its value
-is dead, so that a block stays in the cache.  All numbers are float64, which represents integers up
-to 2**53 exactly.
+sub-expression is computed once (expressions are interned).  A register is reused as soon as its
+value is dead, so that a block stays in the cache.  All numbers are float64, which represents
+integers up to 2**53 exactly.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class TaskFacts:
 
     @property
     def saved(self) -> float:
-        """Seconds of the model that the best candidate saves by itself."""
+        """Seconds of the model that the best candidate saves if no other workload changes."""
         return self.seconds * (1 - self.best)
 
     @property
