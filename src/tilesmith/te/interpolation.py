@@ -6,7 +6,8 @@ channels instead of 9 m^2 (Lavin and Gray, "Fast Algorithms for Convolutional Ne
     y = A' [ sum over channels of (G w G') * (B' d B) ] A
 
 The matrices are those of Toom-Cook interpolation at t - 1 finite points and at infinity.  The
-finite points are 0 and pairs +q, -q, which share the even and the odd part of their polynomial.
+finite points are 0 and pairs +q, -q.  The two points of a pair share the even part and the odd part
+of the polynomial, which are computed once.
 
 Accuracy: for m = 4 the pairs are sqrt(1/2) and sqrt(2), between which rounding errors grow least.
 Largest error against float64, relative to the largest magnitude of the result, for normal random
@@ -35,7 +36,9 @@ SQUARES: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (0.5, 2.0)}
 
 
 def input_rows(m: int, d: Sequence[Any]) -> list[Any]:
-    """B' d for t numbers, arrays or expressions; points in the order 0, +q, -q, ..., infinity."""
+    """B' d for t inputs d (numbers, arrays or expressions).  The results are in the order of the
+    points: 0, +q, -q, ..., infinity.
+    """
     squares = SQUARES[m]
     every = _coefficients(squares)
     result = [_sum((c, d[2 * i]) for i, c in enumerate(every))]
@@ -63,7 +66,7 @@ def output_rows(m: int, p: Sequence[Any]) -> list[Any]:
 
 
 def weight_rows(m: int, w: Sequence[Any]) -> list[Any]:
-    """G w for three weights, as numbers, arrays or expressions."""
+    """G w for three weights w (numbers, arrays or expressions)."""
     rows = ([(float(g), v) for g, v in zip(row, w, strict=True) if g] for row in matrices(m)[1])
     return [_in_order(terms) for terms in rows]
 
@@ -75,7 +78,7 @@ def _in_order(terms: Sequence[tuple[float, Any]]) -> Any:
 
 
 def _coefficients(squares: Sequence[float]) -> list[float]:
-    """The coefficients of the product of (y - s), lowest power first."""
+    """The coefficients of the product of (y - s) over all s in `squares`, lowest power first."""
     return [float(c) for c in np.atleast_1d(np.poly(squares))[::-1]]
 
 
@@ -105,7 +108,9 @@ def matrices(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def chosen(row: Expr, values: Sequence[Expr]) -> Expr:
-    """`values[row]` as selects, which fold once unrolling makes `row` a constant."""
+    """`values[row]` as a chain of selects.  The chain is simplified to one value once unrolling
+    makes `row` a constant.
+    """
     result = values[-1]
     for i in reversed(range(len(values) - 1)):
         result = select(row == i, values[i], result)

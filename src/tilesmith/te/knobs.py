@@ -162,7 +162,9 @@ class Config:
         axis: AxisLike,
         kinds: Sequence[str] = ("none", "unroll", "vectorize"),
     ) -> str:
-        """Give a loop one of `kinds`, by default the first: `none` or a method of `Stage`."""
+        """Give a loop one of `kinds`: `none`, or the name of a method of `Stage`.  The default is
+        the first kind.
+        """
         known = ("none", "unroll", "vectorize", "parallel")
         if not kinds or not all(k in known for k in kinds):
             raise ScheduleError(
@@ -204,7 +206,7 @@ def split_factors(extent: int, parts: int) -> list[tuple[int, ...]]:
 
 
 def values_from_json(chosen: Mapping[str, Any]) -> Decisions:
-    """Decisions read from JSON, with tuples in place of its lists."""
+    """Decisions read from JSON, with each list replaced by a tuple."""
     return {k: _tuples(v) for k, v in chosen.items()}
 
 

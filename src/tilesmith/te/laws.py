@@ -23,7 +23,9 @@ Values = tuple[Expr, ...]
 Combine = Callable[[Values, Values], Values]
 
 _TRIPLES = 192
-"""Number of triples: enough for each pair of the values in `_values`, most pairs several times."""
+"""Number of triples.  With so many, each pair of values from `_values` occurs, in most cases
+several times.
+"""
 
 _ROUNDINGS = 64
 """Tolerance of a comparison, in rounding errors of the largest operand."""
@@ -35,8 +37,8 @@ class Laws:
 
     associative: (a + b) + c is a + (b + c).
     commutative: a + b is b + a.
-    neutral: whether the result stays the same if each part of a reduction begins and ends with the
-        start value.
+    neutral: whether the result of a reduction stays the same if the start value is combined in once
+        more, after the values or before the values of a part.
     examples: for each law that does not hold, values that contradict it, in words.
     """
 
@@ -62,7 +64,7 @@ class Laws:
 
     @property
     def missing(self) -> list[str]:
-        """The laws that combining in any order needs and that do not hold."""
+        """The laws that are needed to combine values in any order but do not hold."""
         laws = {"associative": self.associative, "commutative": self.commutative}
         return [law for law, holds in laws.items() if not holds]
 

@@ -74,7 +74,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
         plan = _plan(state, plans, stage, bodies[stage_name], facts)
         fold_steps(state, plans, plan, facts)
         plans[stage_name] = plan
-        # inside an unrolled loop of 0 iterations there are no copies
+        # the number of copies is 0 inside an unrolled loop of 0 iterations
         copies = max(copies_around(plans, plan), 1)
         _allocate(plan, parameters, needed.get(stage_name), stack // copies)
         stack -= copies * sum(map(bytes_of_stack, plan.buffers))
@@ -84,7 +84,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     writer = NestWriter(state, plans, parameters)
 
     body: Stmt | None = None
-    for plan in plans.values():  # consumers first: each nest goes before the nests written so far
+    for plan in plans.values():  # consumers come first, so each nest is put before the earlier ones
         if plan.stage.attach == "root":
             nest = writer.nest(plan)
             body = writer.allocated(plan, nest if body is None else seq(nest, body))
@@ -101,7 +101,9 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
 
 
 def _readable(state: State) -> Readable:
-    """The range of indices that may be read: elements, and for an argument its halo of zeros."""
+    """The range of indices of a tensor that may be read: those of its elements and, for an
+    argument, those of the zeros in its halo.
+    """
 
     def room(tensor: Tensor, dimension: int) -> tuple[int, Dim]:
         stage = state.stages[state.tensors[tensor][0]]
@@ -180,7 +182,7 @@ def _allocate(
         plan.origin = tuple(r.start for r in plan.storage or plan.regions)
     if isinstance(stage.op, Extern):
         shape = list(stage.op.shape)
-    elif stage.is_output:  # an output that is no argument is indexed like one
+    elif stage.is_output:  # indexed like an argument, even if it is none
         shape = [dim(a.extent) for a in axes]
     else:
         shape = [plan.spans[a.var] for a in axes]
@@ -202,7 +204,9 @@ def _allocate(
 
 
 def _unlaid(stage: StageState, plan: StagePlan) -> StageState:
-    """`stage`, with a single buffer for output values that are not among the arguments."""
+    """`stage`, with a pipeline depth of 1 if it is an output: an output value that is not among the
+    arguments has a single buffer.
+    """
     return replace(stage, buffers=1) if stage.is_output else stage
 
 
@@ -252,10 +256,10 @@ Read = tuple[str, int]
 
 
 def inline(state: State) -> dict[str, tuple[Expr, ...]]:
-    """The bodies of the stages that have loops.  Every Load in a body reads a tensor of the current
-    operation of the stage that computes the tensor.
+    """The bodies of the stages that have loops, with inlined stages substituted.  If a rewrite has
+    replaced the operation of a stage, Loads of its old tensors become Loads of the new ones.
 
-    Stages that no stage reads any more are left out.
+    A stage that is no output and that no stage reads any more is left out.
     """
     tensors: dict[Read, Tensor] = {}
     for name, stage in state.stages.items():

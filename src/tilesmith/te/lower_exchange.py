@@ -10,8 +10,8 @@ results.
     let w = wave_reduce(add, s[0], 4)
     s[0] = w                                           # the same in all threads
 
-If a schedule names no lanes with shuffles, all partial results go through shared memory.  Barriers
-are added later, where they are needed.
+If a schedule uses no shuffles (`lanes` is 1), all partial results go through shared memory.
+Barriers are added later, where they are needed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def exchanged(
     """The statement that combines the threads' partial results of the element of `plan` at indices
     `at`.  Afterwards all threads have the complete element.
 
-    Raises ScheduleError if the partial results are not in private memory, and outside of a launch.
+    Raises ScheduleError if the partial results are not in private memory, or if the stage is not
+    computed inside a launch.
     """
     buffer = plan.buffers[0]
     if SCOPES[buffer.scope].owner != "thread":
@@ -71,7 +72,7 @@ def exchanged(
             f"{plan.stage.attach}: expected compute_at inside a loop that is bound to blocks"
         )
     reduce = plan.body[0]
-    # the step that bound the loop (`annotated`) has checked this
+    # `annotated` has checked this when it bound the loop to threads
     assert isinstance(reduce, Reduce) and reduce.reducer.operation is not None
     own = [
         x
@@ -193,7 +194,7 @@ class _Exchange:
         return self.block.each(body)
 
     def read(self, shared: Buffer, kind: ForKind, parts: int) -> Stmt:
-        """Let each of `parts` neighbouring threads read one of the values."""
+        """Let the thread with index t along `kind` read value t % `parts`."""
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:
             return self.keep(Load(shared, self.place(names, kind, names[kind] % parts)))
@@ -203,7 +204,10 @@ class _Exchange:
     def combined(
         self, shared: Buffer, kind: ForKind, parts: int, each: int, readers: int = 1
     ) -> Stmt:
-        """Let each thread combine `each` values: all, or every `readers`-th for several readers."""
+        """Let threads combine `each` of the `parts` values.  With one reader, every thread combines
+        all values.  Otherwise each of the first `readers` threads combines every `readers`-th
+        value.
+        """
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:
             t, n = names[kind], Var("n")

@@ -57,7 +57,9 @@ class NestWriter:
         self.loops: dict[Var, tuple[str, StageLoop]] = {}
         """Stage and loop of each loop variable, to check that register indices are unrolled."""
         self.slots = slots(state, plans)
-        """For stages computed ahead, the leading index of the current iteration's slot."""
+        """For each stage that is computed ahead, the leading index into its memory at which the
+        current iteration reads (its slot).
+        """
         self.attached: dict[At, list[StagePlan]] = {}
         """For each loop, the stages computed at that loop."""
         self.stored: dict[At | str, list[StagePlan]] = {}
@@ -119,7 +121,7 @@ class NestWriter:
                 made = nodes.For(loop.var, const(-early), extent, loop.kind, body)
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             elif LOOP_KINDS[loop.kind].level and plan.stage.attach == "root":
-                # a loop of one iteration over a device index still makes a launch
+                # a loop over a device index makes a launch, even if it has one iteration
                 made = nodes.For(loop.var, const(0), const(1), loop.kind, body)
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             if tensorized is not None and tensorized[0] == loop.name:

@@ -1,5 +1,6 @@
 """Lowering of software pipelining.  In each iteration, the part of a stage for a later iteration is
-computed before the body uses the current part.
+computed before the body uses the current part.  The parts are stored in several buffers in turn,
+called slots.
 
     allocate B[2, ...]:
         part 0 of B                                 # the part for i = 0
@@ -131,7 +132,9 @@ class Pipeline:
 
 
 def _reads_own(nest: Stmt) -> bool:
-    """Whether `nest`, like a sum, reads shared memory that it stores to and so is synchronous."""
+    """Whether `nest` reads shared memory to which it also stores, as a sum does.  Such a nest is
+    computed synchronously.
+    """
     stored = {x.buffer for x in walk(nest) if isinstance(x, nodes.Store)}
     stored = {b for b in stored if SCOPES[b.scope].owner == "block"}
     return any(

@@ -92,8 +92,8 @@ class PlacedGuard:
     is_reduce: whether the guard concerns a reduction axis.  Then the initial value is stored even
         where the guard is false.
     is_inner: whether the guard is placed after the stages that are computed at that loop.
-    is_fact: whether proofs may use the guard.  They may not use a guard that only saves work,
-        because then the bounds of reads would depend on it and be harder to find.
+    is_fact: whether proofs may use the guard as a fact.  A guard that only saves work is no fact:
+        the bounds of reads would depend on the guard, and would be harder to find.
     """
 
     guard: Guard
@@ -115,7 +115,8 @@ class StagePlan:
     loops: the loops of the nest, outermost first.
     locals: the index relative to the start of the region, per spatial axis.
     points: the value of each axis variable, spatial and reduction.
-    spans: the number of values of each axis variable; more than the region if a tail is rounded up.
+    spans: the number of values of each axis variable.  It exceeds the region's extent if a tail is
+        rounded up.
     rounded: axis variables along which a tile may exceed the domain without a guard.
     guards: the guards, with their places.
     outside: facts that hold around the nest.
@@ -124,9 +125,10 @@ class StagePlan:
     contexts: cached results of `context`.
     ahead: for each loop around the nest along which the stage or one of its readers slides
         (`lower_slide`), the number of negative iterations in which the stage runs.
-    early: for each loop of the nest, the number of negative iterations that stages inside need.
+    early: for each loop of the nest, the number of negative iterations in which stages inside it
+        run.
     conditions: conditions under which the nest runs.
-    folds: modulus of indices in the buffers, per dimension; None for none.
+    folds: for each dimension, the modulus of the indices into the buffers; None: no modulus.
     storage: the ranges of elements in the buffers, if they differ from `regions`; else None.
     """
 
@@ -140,7 +142,9 @@ class StagePlan:
     points: dict[Expr, Expr]
     """The value of each axis variable, spatial and reduction."""
     spans: dict[Expr, Dim]
-    """Number of values of each axis variable (more than the region if a tail is rounded up)."""
+    """Number of values of each axis variable.  It exceeds the region's extent if a tail is rounded
+    up.
+    """
     rounded: frozenset[Expr]
     """Axis variables along which a tile may exceed the domain without a guard."""
     guards: tuple[PlacedGuard, ...]
@@ -201,7 +205,7 @@ class StagePlan:
         return outer if loop.is_unit else outer.with_var(loop.var, 0, loop.last)
 
     def positions(self, logical: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """Indices of the element at `logical` in the buffers that lowering allocates."""
+        """The indices, in the buffers that lowering allocates, of the element at `logical`."""
         if not self.origin:
             return logical
         indices = [
@@ -348,7 +352,7 @@ def _adapted(stage: StageState, extents: dict[str, Dim]) -> StageState:
 
 
 def _rounded_roots(stage: StageState) -> set[str]:
-    """The root axes that are only split, always with the tail `roundup`."""
+    """The root axes whose loops result only from splits, all with the tail `roundup`."""
     origins = stage.origins()
     tails: dict[str, set[str]] = {}
     for rel in stage.relations:

@@ -110,7 +110,9 @@ class PrefetchWriter:
         return [body]
 
     def _run_of_memory(self, name: str, line: int) -> tuple[int, int]:
-        """The contiguous dimension of stage `name`, and the length of its runs, at most `line`."""
+        """The contiguous dimension of stage `name`, and the number of its elements that are
+        contiguous, at most `line`.
+        """
         stage = self._state.stages[name]
         if stage.layout is None:
             return len(stage.op.shape) - 1, max(line, 1)
@@ -205,7 +207,9 @@ class PrefetchWriter:
 
 
 def _fills(elements: int, shape: Sequence[Dim], indices: Sequence[Expr]) -> bool:
-    """Whether `elements` elements from `indices` on fill the axes `shape` one or more times."""
+    """Whether `elements` consecutive elements, beginning at `indices`, fill the axes of extents
+    `shape` a whole number of times, at least once.
+    """
     whole = [n for n in shape if isinstance(n, int)]
     size = math.prod(whole)
     is_whole = len(whole) == len(shape) and size > 0 and elements % size == 0

@@ -144,9 +144,9 @@ def _region(
 ) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
-    For a symbolic domain, a constant above the expected extent comes from the range of a symbol.
-    The constant is useless if it is far above, or if the bounds equal those of the domain.  Then
-    the region is the whole domain.
+    For a symbolic domain, the constant may exceed the expected extent, because it comes from the
+    range of a symbol.  If it is far larger than expected, or if the bounds equal those of the
+    domain, the constant is useless, and the region is the whole domain.
 
     A reader that is `rounded` up reads past the domain.  The region must contain these reads; if it
     can't, the result is None.  A region that `slides` begins without a clamp if that makes the
@@ -187,8 +187,9 @@ def _is_useless(size: int, lo: Expr, hi: Expr, domain: Expr, ctx: Context) -> bo
 def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
     """Upper bound on the extent of `lo..hi`, if there is one.
 
-    `lo` and `hi` may be minima or maxima, from clamps at a repeated border or from unions of
-    several reads.  Then the distances between their operands bound the distance between the ends.
+    `lo` and `hi` may be minima or maxima, because indices were clamped at a repeated border or the
+    regions of several reads were united.  Then the distances between their operands bound the
+    distance between the ends.
     """
     known: dict[Bounds, int | None] = {}
 
@@ -209,7 +210,7 @@ def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
 
 
 def _either(both: bool, a: int | None, b: int | None) -> int | None:
-    """Upper bound on the larger of two extents with `both`, else on the smaller.  `a` and `b` are
+    """Upper bound on the larger of two extents if `both`, else on the smaller one.  `a` and `b` are
     upper bounds on the two extents.
     """
     if a is None or b is None:

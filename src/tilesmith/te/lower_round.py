@@ -35,7 +35,9 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 def check_rounding(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, needed: dict[str, list[Dim]]
 ) -> None:
-    """Check the rounded-up axes of `plan`.  Enter sizes that reads need of roots in `needed`."""
+    """Check the rounded-up axes of `plan`.  If reads need a larger buffer of a root stage, enter
+    its extents in `needed`.
+    """
     if not plan.rounded:
         return
     facts = plan.context()
@@ -54,7 +56,7 @@ def check_rounding(
             for c in conds:
                 vars_used |= free_vars(c)
             if not vars_used & rounded:
-                continue  # a point inside the domain reads the same element
+                continue  # some point inside the domain reads the same element
             ctx = facts
             for c in conds:
                 if not any(isinstance(n, Load) for n in post_order(c)):
@@ -115,7 +117,7 @@ def _check_read(
         if can_prove(value < dim_expr(end), ctx):
             continue
         last = _last(plans, plan, value, ctx)
-        # a scan is allocated before the stages that compute a step of it
+        # a producer in `plans` is a scan: it is allocated before the stages that compute its steps
         is_fixed = producer.is_placeholder or producer.is_output or name in plans
         is_fixed = is_fixed or (isinstance(producer.op, Extern) and number > 0)
         if is_fixed or last is None:
@@ -127,7 +129,9 @@ def _check_read(
 def _parts_of_scans(
     state: State, plans: Mapping[str, StagePlan], name: str
 ) -> Iterator[tuple[str, str]]:
-    """The scans around stage `name` that hold a part of their domain, with its extents as text."""
+    """The scans around stage `name` that hold only a part of their domain, each with the extents of
+    the part as text.
+    """
     for scan, plan in plans.items():
         if plan.stage.recurrence is None or name not in state.inside_scan(scan):
             continue

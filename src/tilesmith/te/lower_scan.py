@@ -1,7 +1,7 @@
 """Lowering of scans: special rules for computes that read their own results.
 
 for t in T:                                  # memory for all steps, or for the last ones
-    if t >= 1: h = product of s[t - 1] and W         # a stage inside, not in the given steps
+    if t >= 1: h = product of s[t - 1] and W         # a stage inside, skipped in the given steps
     s[t] = first[0] if t < 1 else tanh(h + x[t])
 """
 
@@ -32,7 +32,9 @@ def whole_steps(stage: StageState, regions: tuple[Region, ...]) -> tuple[Region,
 
 
 def step_condition(state: State, plans: Mapping[str, StagePlan], stage: StageState) -> Expr | None:
-    """The condition to run a stage inside a scan: the step is not a given one.  Otherwise None."""
+    """The condition under which a stage inside a scan runs: the current step is not one of the
+    given first steps.  None for a stage that is not inside a scan.
+    """
     place = stage.attach
     assert isinstance(place, At)
     recurrence = state.stages[place.stage].recurrence

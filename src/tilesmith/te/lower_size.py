@@ -17,8 +17,8 @@ MOST_OPERATIONS = 1 << 15
 seconds and the code exceeds any instruction cache.
 """
 
-# A stage with at most this many copies does not count: its size is that of its expression, which no
-# schedule changes.
+# A stage with at most this many copies does not count towards `MOST_OPERATIONS`.  Its code is large
+# only if its expression is, and no schedule changes the expression.
 _FEW_COPIES = 32
 _LANES = 16  # A vector operation of more lanes counts as several.
 

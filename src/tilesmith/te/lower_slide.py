@@ -175,7 +175,7 @@ class _Slide:
         self.ahead[v] -= (new - size) // new
         first = substitute(start, {v: const(begin)})
         known = substitute(start, {v: v - 1})  # start of the window one iteration ago
-        if least == most:  # a constant speed also holds in the negative iterations
+        if least == most:  # the window moves as fast in the negative iterations
             known = first if rises else first + size
         else:
             start = select(v >= begin, start, first + (v - begin) * (new if rises else -new))

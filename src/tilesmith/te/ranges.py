@@ -120,7 +120,7 @@ class _Reads:
         return self._asserted
 
     def _unproved(self, load: ir.Load) -> list[_Index]:
-        """The indices of `load` that the axes' ranges alone do not prove inside the tensor."""
+        """The indices of `load` whose proof needs more than the ranges of the axes."""
         unproved: list[_Index] = []
         assert isinstance(load.buffer, Tensor)
         for n, value in enumerate(load.indices):
@@ -159,7 +159,9 @@ class _Reads:
                 raise self._error(load, index, low, high)
 
     def _ends_inside(self, index: _Index, ctx: Context) -> tuple[bool, bool]:
-        """Like `_inside`, from both ends of the index over all axes; proves products of axes."""
+        """Like `_inside`, but proves that the smallest and the largest value of the index over all
+        axes are inside.  This works for indices that contain products of axes, too.
+        """
         ends = eliminate(index.value, self._box, ctx)
         if ends is None:
             return False, False
@@ -172,7 +174,9 @@ class _Reads:
         return {v: (0, dim_expr(n) - 1) for v, n in self.extents.items() if isinstance(v, Var)}
 
     def _is_inside_unless_empty(self, load: ir.Load, index: _Index, ctx: Context) -> bool:
-        """Whether `index` is inside for a symbolic extent of at least 1, which is then asserted."""
+        """Whether `index` is inside provided that its dimension, of symbolic extent, is not empty.
+        If so, adds an assertion that the dimension is not empty.
+        """
         if not isinstance(index.end, Expr):
             return False
         some = index.end >= 1
@@ -183,7 +187,7 @@ class _Reads:
             f"{self.op.name}: {load.buffer.name} has no element in dimension {index.dimension}, "
             f"but {_shown(load)} reads one"
         )
-        before = self._asserted.get(load)  # the assertion for another dimension
+        before = self._asserted.get(load)  # an assertion for another dimension of this read
         fine = any_of(some, *mine)
         if before is not None:
             fine = all_of(before.cond, fine)

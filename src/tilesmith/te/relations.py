@@ -81,9 +81,9 @@ class AxisValues:
 
     values: the value of each axis, as an expression of the loops.
     overhang: the axes whose value may exceed their extent, with the tail to use there.
-    guards: conditions that no padding can replace.  A value past the extent of an inner axis would
-        repeat an element of the outer axis's next iteration, or a value may be before the start of
-        its axis.
+    guards: conditions that no padding can replace.  They exclude values past the end of an inner
+        axis, which would repeat an element of the outer axis's next iteration, and values before
+        the start of an axis.
     """
 
     values: dict[str, Expr]
@@ -91,7 +91,9 @@ class AxisValues:
     guards: list[Guard] = field(default_factory=list)
 
     def guard(self, cond: Expr, tail: Tail) -> None:
-        """Add a guard for an excess that is not at the end of a tensor: no padding replaces it."""
+        """Add a guard against values that are outside of an axis but not past the end of a tensor.
+        No padding can replace such a guard.
+        """
         self.guards.append(Guard(cond, "peel" if tail == "roundup" else tail))
 
 
@@ -113,7 +115,9 @@ class AxisRelation(ABC):
     @property
     @abstractmethod
     def said(self) -> str:
-        """The step that replaced the parents, as a message continues after "it was"."""
+        """The step that replaced the parents, as the phrase that completes "it was ..." in a
+        message.
+        """
 
     @abstractmethod
     def extents(self, of: Mapping[str, Dim]) -> tuple[Dim, ...]:
@@ -170,7 +174,7 @@ class SplitRelation(_OfOneAxis):
         values, overhang = known.values, known.overhang
         outer, inner, whole = extents[self.outer], extents[self.inner], extents[self.parent]
         if self.inner in overhang:
-            # past its end an inner value would repeat the first value of the next block
+            # an inner value past the end would repeat the first value of the next block
             known.guard(values[self.inner] < dim_expr(inner), overhang.pop(self.inner))
         values[self.parent] = add(mul(values[self.outer], inner), values[self.inner])
         exact = (
@@ -185,7 +189,9 @@ class SplitRelation(_OfOneAxis):
 
 
 def _merge(a: Tail | None, b: Tail | None) -> Tail | None:
-    """The stricter of two tails: "roundup" needs padding, which both must allow."""
+    """The stricter of two tails.  "roundup" is the least strict one: it relies on padding, which
+    both tails must allow.
+    """
     if a is None or b is None:
         return a or b
     return a if b == "roundup" else b if a == "roundup" or b == "peel" else a

@@ -47,7 +47,9 @@ def slope(e: Expr, v: Var) -> Slope | None:
 
 
 def _slope_of_select(e: ir.Select, v: Var) -> Slope | None:
-    """Bounds on the slopes of both values and on the jump where `v` passes between them."""
+    """Bounds on the slope of a select.  They cover the slopes of its two values, and the jump from
+    one value to the other where the condition changes.
+    """
     a, b = slope(e.if_true, v), slope(e.if_false, v)
     if a is None or b is None:
         return None

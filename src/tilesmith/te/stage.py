@@ -37,7 +37,9 @@ _ELSEWHERE = {
 
 
 def word(where: str, name: str) -> str:
-    """The message for a missing attribute, with the counterpart here of a name in TVM or Halide."""
+    """The message for a missing attribute.  For a name from TVM or Halide it includes the
+    counterpart here.
+    """
     ours = _ELSEWHERE.get(name)
     return f"there is no {where}.{name}" + (f": {ours}" if ours else "")
 
@@ -336,11 +338,12 @@ class Stage:
 
         lanes: number of neighbouring threads along x that exchange partial results by shuffles,
             which the target must have (`Device.shuffle_lanes`).  Results of different groups of
-            lanes are exchanged in shared memory; with 1, all results are.
+            lanes are exchanged in shared memory.  With `lanes` = 1, all results are exchanged
+            there.
 
         Raises ScheduleError for an unknown index, or one to which another loop of the stage is
-        bound.  A reduction axis raises it, too, if it is bound to blocks, or if the reduction is
-        not a sum, product, minimum or maximum.
+        bound.  Also raises it if a reduction axis is bound to blocks, or belongs to a reduction
+        other than a sum, product, minimum or maximum.
         """
         self._history.apply(st.Bind(self.name, self.axis_name(axis), index, lanes))
 
@@ -425,7 +428,8 @@ class Stage:
         over: AxisLike | None = None,
         parts: int = 1,
     ) -> None:
-        """Prefetch the elements of `tensor` that iteration `axis + offset` reads.
+        """In each iteration of `axis`, prefetch the elements of `tensor` that are read `offset`
+        iterations later.
 
             for io: body               ->  for io: prefetch(A[(io + offset)*8 ...]); body
             for io: for ii: body       ->  for io: for ii: prefetch(A[(io + offset)*8 + ii]); body

@@ -284,8 +284,8 @@ class State:
 
     def kept_over(self, name: str) -> tuple[str, ...]:
         """The loops that carry values of stage `name` to their next iteration, outermost first.
-        They are loops of the stage inside which stage `name` is computed, between its memory and
-        itself.
+        They belong to the stage inside which stage `name` is computed.  The memory is allocated
+        outside of them, and stage `name` is computed inside of them.
         """
         stage = self.stages[name]
         place = stage.attach
@@ -298,7 +298,9 @@ class State:
         return leaves[first : leaves.index(place.axis) + 1]
 
     def ancestors(self, name: str) -> Iterator[At]:
-        """The place of stage `name`, then the place of that place's stage, up to the root."""
+        """The place of stage `name`, then the place of the stage that has this loop, and so on up
+        to the root.
+        """
         attach = self.stages[name].attach
         while isinstance(attach, At):
             yield attach

@@ -53,13 +53,14 @@ class IterVar(Operators):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reducer:
-    """The way in which a reduction combines values.  Reducers with equal fields are equal.  `SUM`,
-    `PROD`, `MIN` and `MAX` are the only reducers with their definitions (see `comm_reducer`).
+    """The way in which a reduction combines values.  Reducers with equal fields are equal.  No
+    other reducer has the definition of `SUM`, `PROD`, `MIN` or `MAX`, because these are recognised
+    (see `comm_reducer`).
 
     name: label for people.
     combine: maps two n-tuples of values to one (argmax has n = 2).
     identity: maps the n element types to the n starting values.
-    laws: the laws that permit to combine the values in another order.
+    laws: laws that permit combining the values in another order.
     """
 
     name: str
@@ -189,7 +190,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Extern(Compute):
-    """A compute without axes whose results loops compute (`te.extern`).
+    """A compute without axes, with results that are computed by loops (`te.extern`).
 
     func: the loops; its buffers are `sources`, then the results.
     sources: the tensors that the loops read.

@@ -58,10 +58,11 @@ def decl_tensor_intrin(
         time of any other call.
     keep_alive: code that loops of calls must run at intervals, because the unit of the instruction
         would power down otherwise.
-    load: for operands that instructions load by rows of any stride: called with a `TensorCode`, the
-        operand, a pointer to its first element and the stride in bytes; returns the argument of
-        `emit`.
-    registers: number of registers that hold such tiles; None: the vector registers.
+    load: loads an operand if the target has instructions that load rows at any stride.  It is
+        called with a `TensorCode`, the operand, a pointer to its first element and the stride in
+        bytes.  It returns the argument of `emit`.
+    registers: number of registers of the target that can hold such tiles.  None: tiles are held in
+        the vector registers.
     scratch: number of vector registers that the code needs in addition to operands and result.
     threads: number of threads that run a call together, a warp; the result is in scope `fragment`.
         `emit` gets and returns the registers of one thread, and `load` fills them.
@@ -152,7 +153,7 @@ def _over_operands(
 
 
 def _values(e: Expr) -> set[Expr]:
-    """The variables of `e` outside of indices."""
+    """The variables that `e` uses outside of the indices of Loads."""
     if isinstance(e, Load):
         return set()
     variables: set[Expr] = {e} if isinstance(e, Var) else set()
@@ -162,7 +163,9 @@ def _values(e: Expr) -> set[Expr]:
 
 
 def _with_digest(made: TensorIntrinsic) -> TensorIntrinsic:
-    """The intrinsic with a digest of its code's dependencies, so that caches return no old code."""
+    """The intrinsic with a digest of everything on which its code depends, so that caches do not
+    return the code of an older definition.
+    """
     body = [_code(f) for f in (made.emit, made.load) if f is not None]
     text = (
         f"{made} {made.operands!r} {sorted(made.features)} {made.tolerance} {made.threads} {body!r}"

@@ -58,6 +58,8 @@ def result_rows(name: str, m: int, products: Tensor, rest: Sequence[str]) -> Ten
 
 
 def result_at(m: int, rows: Tensor, i: Expr, j: Expr, at: Sequence[Expr]) -> Expr:
-    """The result at (i, j) of the image, from `rows`, the output of `result_rows`, at tile `at`."""
+    """Element (i, j) of the result image, computed from `rows`, the output of `result_rows`.  `at`
+    holds the indices of the tile and of the other axes.
+    """
     values = [rows[(i % m, c, *at)] for c in range(points(m))]
     return chosen(j % m, output_rows(m, values))

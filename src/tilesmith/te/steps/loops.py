@@ -207,7 +207,7 @@ class Annotate(Step):
     """Sets the kind of a loop.
 
     axis: the loop.
-    kind: its new kind; a constant of the class.
+    kind: its new kind, which each subclass defines.
     """
 
     axis: Name
