@@ -112,7 +112,7 @@ class Attention(Op):
 
 
 def _lower_triangle(b: GraphBuilder, rows: Dim, columns: Dim) -> Any:
-    """The bools column <= row, of shape [rows, columns]."""
+    """A bool matrix [rows, columns], true where column <= row."""
     if isinstance(rows, int) and isinstance(columns, int):
         return b.constant(np.tri(rows, columns, dtype=np.bool_))
     row = b.add(Iota(rows)).reshape(rows, 1)

@@ -89,7 +89,9 @@ class Col2Im(Op):
     dilations: tuple[int, ...] = ()
 
     def _window(self) -> tuple[Window, tuple[Dim, ...]]:
-        """The window, with 1 tap along symbolic axes, and its number of positions per axis."""
+        """The window, and the number of its positions per axis.  Along an axis of symbolic extent
+        the window has 1 tap.
+        """
         taps = [k if isinstance(k, int) else 1 for k in self.kernel]
         win = Window.of(self.name, taps, self.strides, self.pads, self.dilations)
         if len(taps) != len(self.image):
@@ -127,7 +129,8 @@ class Col2Im(Op):
                 row = row + k.var * kernel_strides[a]
                 column = column + place * place_strides[a]
             if not all(isinstance(d, int) for d in (*self.image, *self.kernel, *x.shape[1:])):
-                # the run has checked the extents, so both indices are inside
+                # The run has checked the extents, so both indices are inside.  The clamps change no
+                # index; they make this provable.
                 last = [as_expr(d) - 1 for d in x.shape[1:]]
                 row, column = (
                     maximum(minimum(v, m), 0) for v, m in zip((row, column), last, strict=True)
@@ -166,5 +169,5 @@ class Col2Im(Op):
 
 
 def _channels(rows: Dim, size: Dim) -> Dim:
-    """The number of channels of `rows` rows, if a window has `size` elements."""
+    """The number of channels of columns with `rows` rows, for windows of `size` elements."""
     return as_dim(as_expr(rows) // extents.larger(size, 1))

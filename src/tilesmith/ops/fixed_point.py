@@ -39,7 +39,7 @@ class DoublingHighMul(_OfWords):
     def element(self, a: Expr, b: Expr) -> Expr:
         high = cast((cast(a, i64) * cast(b, i64) + (1 << 30)) >> 31, i32)
         low = const(int(i32.min), i32)
-        # 2^31 has wrapped to the smallest number; 1 less wraps to the largest
+        # the product 2^31 has wrapped to the smallest number; subtracting 1 gives the largest
         return high - cast(ir.all_of(a == low, b == low), i32)
 
     def numpy(self, a: np.ndarray, b: np.ndarray) -> Any:

@@ -69,7 +69,9 @@ class Dft(Op):
         return shaped.transpose(*(int(a) for a in np.argsort(order)))
 
     def _real_matrix(self, n: int) -> np.ndarray:
-        """The matrix [(n // 2 + 1) * 2, n] from frequencies, of two parts each, to real samples."""
+        """The matrix [(n // 2 + 1) * 2, n] that maps the real and imaginary parts of frequencies to
+        real samples.
+        """
         count = n // 2 + 1
         angle = _angles(n, count, n)
         twice = np.full((count, 1), 2.0)

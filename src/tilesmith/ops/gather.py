@@ -143,7 +143,7 @@ class GatherElements(_AlongAxis):
         def element(*i: Expr) -> Expr:
             point = [*i]
             for a, (d, e) in enumerate(zip(x.shape, indices.shape, strict=True)):
-                if not extents.is_at_most(e, d):  # e <= d holds in each run that is not rejected
+                if not extents.is_at_most(e, d):  # a run is rejected unless e <= d
                     point[a] = minimum(i[a], as_expr(d) - 1)
             point[axis] = _place(indices, i, x.shape[axis])
             return x[tuple(point)]

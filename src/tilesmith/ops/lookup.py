@@ -134,12 +134,17 @@ class CountRuns(Op):
     def _found(
         self, b: LoopBuilder, x: Array, runs: Array, walk: Sequence[Expr], shape: tuple[int, int]
     ) -> Expr:
-        """The number of the table's run at a position of a line, or `count` if there is none."""
+        """The number in the table of the run that begins at a position of a line; `count` if the
+        table does not contain this run.
+
+        walk: the line, the position of the run's first element, and the distance between elements.
+        shape: `count`, which is the number of runs in the table, and the length of a run.
+        """
         (line, start, step), (count, length) = walk, shape
 
         def order(run: Expr) -> Expr:
-            """-1, 0 or 1 if the run in the line comes before the table's run, equals it, or comes
-            after it.
+            """-1, 0 or 1 if the line's run comes before run number `run` of the table, equals it,
+            or comes after it.
             """
             sign = b.variable("sign", const(0))
             with b.loop(length, "j") as j, b.when(sign.value == 0):

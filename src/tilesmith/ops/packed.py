@@ -159,8 +159,8 @@ class PackedMatMul(Op):
 
         def factor(*index: Expr) -> Expr:
             *lead, c, w, j = index
-            # The bits of a code are not shifted down, so it is too large by a power of two.  x is
-            # divided by that power, which is exact.
+            # `code` does not shift the bits of a code down, so its value is too large by a power of
+            # two.  Here x is divided by that power, which is exact.
             exponent = const(127, i32) - cast(j % half, i32) * self.bits
             return row(lead, c, w * per + j) * call("bitcast", exponent << 23, dtype=f32)
 

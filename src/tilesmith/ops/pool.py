@@ -31,7 +31,7 @@ from .window import Window, spatial_names
 @dataclass(frozen=True)
 class _Pool(Op, abstract=True):
     """Base of the pools.  `pads` has the padding before each spatial axis, then the padding after
-    each.  Empty fields are ones, empty `pads` zeros.
+    each.  If `strides` or `dilations` is empty, all are 1; if `pads` is empty, all are 0.
 
     With `ceil_mode` the last window may extend past the end of the padded input.
     """
@@ -63,7 +63,7 @@ class _Pool(Op, abstract=True):
         return x, win, self._extents(win, x.shape[2:])
 
     def _ends(self, win: Window, spatial: tuple[Dim, ...], outs: list[Dim]) -> list[Dim]:
-        """The padding after each axis; in ceil mode, as far as the last window reaches."""
+        """The padding after each axis.  In ceil mode it extends to the end of the last window."""
         ends: list[Dim] = []
         for a, (d, o) in enumerate(zip(spatial, outs, strict=True)):
             end = win.ends[a]
@@ -83,9 +83,10 @@ class _Pool(Op, abstract=True):
         value: Callable[..., Any] = lambda e, at: e,
         of: te.Tensor | None = None,
     ) -> Any:
-        """The result of the pad stage and the reduce stage over `value(element, padded position)`.
+        """Pad x with `identity`, and reduce `value(element, padded position)` over each window.
 
-        of: a tensor of the result's shape.  `value` also gets its element for the window.
+        of: a tensor of the result's shape, or None.  The element of the window in this tensor is
+            the third argument of `value`.
         """
         n = len(win.kernel)
         ends = self._ends(win, x.shape[2:], outs)
@@ -277,7 +278,7 @@ class AvgPool(_Pool):
             start = (o * stride if stride != 1 else o) - begin
             if d == 1:
                 taps = ir.minimum(start + k, high) - ir.maximum(start, low)
-            else:  # with two rounded-up divisions, the taps j with low <= start + j * d < high
+            else:  # the taps j with low <= start + j * d < high, from divisions that round up
                 first = ir.maximum((low - start + (d - 1)) // d, 0)
                 end = ir.minimum((high - start + (d - 1)) // d, k)
                 taps = end - first

@@ -26,7 +26,8 @@ _STEPS = 24
 """Random bits of a number in [0, 1), as many as an f32 has in its significand."""
 _LARGEST = 1 << 32
 """Number of values of a 32-bit counter.  A known shape must have fewer elements.  A symbolic shape
-may have more.  So the second word of the counter counts the wraps, besides an element's draws.
+may have more.  So the second word of the counter contains the number of wraps, besides the number
+of the element's draw.
 """
 
 
@@ -58,7 +59,7 @@ class _Random(Op, abstract=True):
             number = number + Cast(position // _LARGEST * 2, u32)
         words = (Cast(position, u32), number, *(const(w, u32) for w in self.key))
         steps = Binary("shr", call("threefry", *words), const(32 - _STEPS, u32))
-        return Cast(Cast(steps, i32), f32)  # instructions for signed numbers exist on all targets
+        return Cast(Cast(steps, i32), f32)  # all targets have instructions to convert i32 to f32
 
     def _static(self) -> tuple[int, ...]:
         """The shape as numbers."""

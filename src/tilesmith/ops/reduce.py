@@ -30,7 +30,9 @@ from .functions import exp, log, sqrt, where
 def _reduced(
     op: str, x: te.Tensor, axes: Sequence[int] | None, keepdims: bool
 ) -> tuple[tuple[Dim, ...], list[te.IterVar], Callable[..., Expr]]:
-    """The result's shape, the reduction axes, and a function from a result's index to its term."""
+    """The shape of the result, the reduction axes, and a function that maps an index of the result
+    to the element of x that is reduced.
+    """
     gone = rules.normalize_axes(op, axes, x.rank)
     reduce_axes = {a: te.reduce_axis(x.shape[a], f"k{i}") for i, a in enumerate(gone)}
     kept = [a for a in range(x.rank) if keepdims or a not in reduce_axes]

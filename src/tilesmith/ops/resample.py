@@ -88,7 +88,9 @@ class Resample(Op):
             rules.reject(self.name, "an input with elements", f"extent {extent}")
 
     def _sample(self, position: Expr, extent: Dim, load: Callable[[Expr, Dim, Dim], Expr]) -> Expr:
-        """The sample at `position`.  `load` gets an index, and its minimum and maximum overall."""
+        """The sample at `position`.  `load` is called with an index, and with the smallest and the
+        largest index over all samples.
+        """
         d = self.denominator
         if self.mode == "nearest":
             scale, shift, by = _rounding(self.rounding, d)
@@ -125,7 +127,7 @@ class Resample(Op):
         return v[0] * w[0] + v[1] * w[1] + v[2] * w[2] + v[3] * w[3]
 
     def _ends(self) -> tuple[Dim, Dim]:
-        """Positions (in 1/denominator) of the first and last sample."""
+        """Positions of the first and the last sample, in units of 1 / `denominator`."""
         last = extents.larger(extents.difference(self.size, 1), 0)
         return self.start, extents.total((extents.product((self.step, last)), self.start))
 

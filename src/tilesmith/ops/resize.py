@@ -152,11 +152,12 @@ class Resize(Op):
             scale = self._scale(axis, extent, size)
             moves = extent != size or by != 1 or first != 0
             if moves and self.antialias and self.mode != "nearest" and scale < 1:
-                if not x.type.dtype.is_float:  # the weights are fractions
+                if not x.type.dtype.is_float:  # integers can't represent the weights
                     rules.reject(self.name, f"floats for mode {self.mode}", x.type.dtype)
                 weights = self._kernel(extent, size, by, first, scale)
                 return _product_along(b, x, axis, weights.astype(x.type.dtype.numpy))
-            # this keeps the integers small; it is exact except for unusual values of roi
+            # A limit on the denominator keeps `step` and `start` small.  It changes `first` only
+            # for unusual values of `roi`.
             first = first.limit_denominator(1 << 20)
             common = math.lcm(by.denominator, first.denominator)
             step, start = int(by * common), int(first * common)

@@ -59,7 +59,9 @@ def check_arithmetic(op: str, x: te.Tensor | TensorType, what: str = "an input")
 def check_kind(
     op: str, x: te.Tensor | TensorType, kinds: Iterable[str], what: str = "an input"
 ) -> None:
-    """Reject element types not of `kinds`, and those without arithmetic unless all are allowed."""
+    """Reject an element type whose kind is not in `kinds`, and unless `kinds` is `ANY` a type
+    without arithmetic.
+    """
     if tuple(kinds) != ANY:
         check_arithmetic(op, x, what)
     if x.dtype.kind not in kinds:
@@ -72,7 +74,9 @@ def check_same_dtype(op: str, tensors: Sequence[te.Tensor]) -> None:
 
 
 def check_factors(op: str, a: te.Tensor, b: te.Tensor, to: DType | None) -> None:
-    """Reject factors that are not numbers, and without a result type `to` those of two types."""
+    """Reject factors that are not numbers.  If `to`, the type of the result, is None, also reject
+    factors of different types.
+    """
     if to is None:
         check_same_dtype(op, (a, b))
     for x in (a, b):

@@ -84,8 +84,8 @@ class GridSample(Op):
                     value = rules.widen(value)
                 inside = [t.inside for t in taps if t.inside is not None]
                 if inside:
-                    # the load needs no predicate, because each index is clamped, so only the value
-                    # is selected
+                    # Each index is clamped, so the load needs no predicate.  Only its result is
+                    # selected.
                     pixel = ir.Var("pixel", value.dtype) if has_pixels else value
                     kept = te.if_then_else(ir.all_of(*inside), pixel, const(0, value.dtype))
                     value = ir.Let(pixel, value, kept) if isinstance(pixel, ir.Var) else kept
@@ -334,7 +334,9 @@ class RoiAlign(Op):
         places: Sequence[Expr],
         extents: Sequence[Dim],
     ) -> list[Expr]:
-        """The four weighted pixels around a position; zeros if over a pixel outside the image."""
+        """The four pixels around a position, times their weights.  They are zeros if the position
+        is more than one pixel outside the image.
+        """
         inside, taps = [], []
         for place, dim in zip(places, extents, strict=True):
             extent = as_expr(dim)

@@ -209,7 +209,9 @@ class Cut:
 
 
 LONGEST_STEP = 1 << 62
-"""Upper bound on steps.  Longer steps select the same elements; plus an extent it fits i64."""
+"""Upper bound on steps.  Longer steps select the same elements.  The sum of this bound and an
+extent fits into i64.
+"""
 
 
 def _cut(extent: Dim, start: Dim, end: Dim, step: int) -> Cut:
@@ -332,9 +334,8 @@ def pad(
     name: str = "pad",
     axis_names: Sequence[str] | None = None,
 ) -> te.Tensor:
-    """A stage with `value` around `x`.  Its condition tests only the sides that are padded.
-
-    `x` itself if nothing is padded.
+    """A stage that surrounds `x` with `value`; `x` itself if nothing is padded.  The condition of
+    the stage tests only the sides that are padded.
     """
     if all(same_dim(n, 0) for n in (*begins, *ends)):
         return x
@@ -393,8 +394,10 @@ BORDERS: dict[str, Callable[[Expr, Dim, int, int], Expr]] = {
 
 
 def _mirrored_once(i: Expr, extent: Expr, first: Expr, final: Expr) -> tuple[Expr, Expr]:
-    """The index into a mirrored axis whose borders are narrower than the axis.  Also the condition
-    that they are, given the first and the last index.
+    """The index into a mirrored axis, valid if the borders are narrower than the axis, and the
+    condition that they are.
+
+    first, final: the first and the last index over all elements.
     """
     last = extent - 1
     i = ir.maximum(i, -i)
@@ -410,7 +413,8 @@ def bordered(
 ) -> Expr:
     """The element of `x` at the index `at`.  Outside, borders continue `x` by `mode`.
 
-    borders: upper bounds on the excess of the index before and after each axis; None: it is inside.
+    borders: upper bounds on the distance of the index from each axis, before its start and after
+        its end; None: the index is inside.
     reach: the first and the last index of all elements along each axis.
 
     Remainders along the last axis with a border are computed only outside, so inside, neighbours

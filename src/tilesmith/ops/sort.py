@@ -24,10 +24,12 @@ from . import rules
 from .base import Op
 
 _PLACES = 1 << 32
-"""Number of positions that a key can hold."""
+"""Number of positions that a key can distinguish."""
 
 BLOCK, LANES = 64, 16
-"""Elements that are compared with the worst kept element at once, and lanes of the comparison."""
+"""`BLOCK`: elements that are compared at once with the worst element kept.  `LANES`: lanes of this
+comparison.
+"""
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,15 @@ class TopK(Op):
     def _keep_better(
         self, b: LoopBuilder, source: _Line, extent: Expr, k: Expr, heap: _Heap
     ) -> None:
-        """Insert those elements after the first k into the heap that precede its worst element.
+        """Consider the elements after the first k, and insert into the heap those that precede its
+        worst element.
 
-        Few elements do.  So whole blocks are compared with the worst value, and skipped if no lane
-        is better.  Otherwise the lanes are examined one by one.  Their order does not matter,
-        because equal elements are ordered by position.
+        Few elements precede it.  So whole blocks are compared with the worst value, and skipped if
+        no lane is better.  Otherwise the lanes are examined one by one.  Their order does not
+        matter, because equal elements are ordered by position.
         """
         first = heap.value(heap[const(0)], source)
-        # In memory, not in a register, so that all lanes may read it.
+        # The worst value is in memory, not in a register, so that all lanes may read it.
         worst = b.scratch("worst", first.dtype, (1,), "stack")
         worst[const(0)] = first
 

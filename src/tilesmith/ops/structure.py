@@ -72,7 +72,9 @@ class Structure:
 
 
 SAMPLES = 2
-"""Lower bound on reads per element at which reordering operand and result avoids costly gathers."""
+"""Reads per result from which on costly gathers are worth avoiding, by reordering the operand and
+the result.
+"""
 
 
 def stages(outputs: tuple[Tensor, ...]) -> tuple[Compute, ...]:
@@ -179,8 +181,9 @@ _MOST_ZEROS = 8
 
 
 def _most_behind(end: Dim, extent: Dim) -> int | None:
-    """The least upper bound of `extent - end` that is found; None if there is none, or if the
-    difference may be negative.
+    """The smallest upper bound of `extent - end` that can be proved.  If the difference is symbolic,
+    bounds up to `_MOST_ZEROS` are tried.  None if there is none, or if the difference may be
+    negative.
     """
     after = difference(extent, end)
     if isinstance(after, int):
@@ -270,7 +273,7 @@ def _whole_axes(
                     next(spatial, None)
                     if not same_dim(
                         core.axis[i].extent, 1
-                    ):  # one sum per position, not one for all
+                    ):  # a result per index, not one for the whole axis
                         return None, False
             elif index is not next(spatial, None):
                 return None, False

@@ -119,10 +119,11 @@ class Pow(_Binary):
 def _whole_power(
     a: Any, b: Any, zero: Any, one: Any, minus: Any, where: Callable[[Any, Any, Any], Any]
 ) -> Any:
-    """a to the power b by squaring, of expressions or arrays; `where` selects between them.
+    """a to the power b, by squaring; a and b are expressions or arrays.
 
     b: signed integers.
     zero, one, minus: in the type of a; minus is -1, or 1 for an unsigned type.
+    where: selects between two expressions, or the elements of two arrays.
     """
     result, square = one, a
     for bit in range(6):
