@@ -20,7 +20,9 @@ from .functions import apply
 
 
 def _operator(make: Callable[[], Op], *, swap: bool = False) -> Callable[[Any, Any], Any]:
-    """A method that applies an operator to self and an operand; with `swap`, the operand is first."""
+    """A method that applies an operator to self and an operand; with `swap`, to the operand and
+    self.
+    """
 
     def method(self: Any, other: Any) -> Any:
         return apply(make(), *((other, self) if swap else (self, other)))

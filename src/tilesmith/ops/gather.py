@@ -29,7 +29,7 @@ def _place(indices: te.Tensor, point: tuple[Expr, ...], extent: Dim) -> Expr:
     """The index `indices[point]` as a position in 0..extent-1."""
     end = ir.as_expr(extent, const(0)) - 1
     place = checked_index(cast(indices[point], i64), end + 1, linear(point, indices.shape))
-    # Analyses don't know the range of the intrinsic, so it is repeated here.
+    # Analyses don't know the range of the intrinsic's result, so a clamp repeats it.
     return ir.minimum(ir.maximum(place, 0), end)
 
 
@@ -52,7 +52,9 @@ def places(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _AlongAxis(Op, abstract=True):
-    """Base: elements of x at `indices` along `axis`.  Negative indices count from its end."""
+    """Base: elements of x at `indices` along `axis`.  Negative indices count from the end of the
+    axis.
+    """
 
     axis: int = 0
 
@@ -88,7 +90,7 @@ class FromFront(Op):
 
         def place(*i: Expr) -> Expr:
             position = checked_place(cast(indices[i], i64), end + 1, linear(i, indices.shape))
-            # analyses don't know the range of the intrinsic, so it is repeated here
+            # analyses don't know the range of the intrinsic's result, so a clamp repeats it
             return ir.minimum(ir.maximum(position, 0), end)
 
         return te.compute(indices.shape, place, self.name)

@@ -213,7 +213,7 @@ class MaxPlaces(_Pool):
 
         def wide(*i: Expr) -> Expr:
             flat = cast(first[i], i64)
-            if number is not i64:  # the window has no element
+            if number is not i64:  # the largest i32 stands for a window without elements
                 flat = select(first[i] == number.max, const(i64.max, i64), flat)
             return flat if self.in_plane else (i[0] * channels + i[1]) * size + flat
 

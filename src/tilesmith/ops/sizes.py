@@ -37,7 +37,9 @@ class Extents(Op):
         elements = [cast(as_expr(e), self.dtype) for e in self.elements] or [const(0, self.dtype)]
 
         def choose(low: int, parts: Sequence[Expr], at: Expr) -> Expr:
-            """Element `at` of `parts`, which begin at number `low`: a balanced tree of selects."""
+            """Element number `at`, as a balanced tree of selects.  `parts` holds the elements from
+            number `low` on, among them the one that is chosen.
+            """
             if len(parts) == 1:
                 return parts[0]
             half = len(parts) // 2

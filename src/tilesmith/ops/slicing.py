@@ -49,8 +49,8 @@ class Concat(Op):
         shape = (*first.shape[:axis], starts[-1], *first.shape[axis + 1 :])
 
         def choose(parts: Sequence[tuple[te.Tensor, Dim]], index: tuple[Expr, ...]) -> Expr:
-            """The element at `index` of the concatenated `parts`, as a balanced tree of selects
-            with a depth of log2 of their number.
+            """The element at `index` of the result, as a balanced tree of selects, whose depth is
+            log2 of the number of `parts`.  Each part is an input and its start along the axis.
             """
             if len(parts) == 1:
                 x, start = parts[0]

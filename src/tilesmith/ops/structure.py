@@ -181,7 +181,7 @@ _MOST_ZEROS = 8
 
 
 def _most_behind(end: Dim, extent: Dim) -> int | None:
-    """The smallest upper bound of `extent - end` that can be proved.  If the difference is symbolic,
+    """The smallest upper bound of `extent - end` that can be proved.  For a symbolic difference,
     bounds up to `_MOST_ZEROS` are tried.  None if there is none, or if the difference may be
     negative.
     """

@@ -107,9 +107,10 @@ class NonMaxSuppression(Op):
         return TensorType(i64, (self.candidates, 3)), TensorType(i64, (1,))
 
     def loops(self, *types: TensorType) -> Func:
-        """The kernel.  Each class has parts of arrays, with an entry for each of its candidates: a
-        heap of keys, the corners of the boxes that are kept, and rows of the result for these
-        boxes.  The first number of the rows is their count.  At the end rows are moved together.
+        """The kernel.  Each class has a part of each of three arrays: a heap of the candidates'
+        keys, the corners of the boxes that are kept, and rows of the result for these boxes.  A
+        part has an entry for each candidate of the class.  The first number in a class's rows is
+        the count of its boxes.  At the end the rows of all classes are moved together.
         """
         results = self.infer(*types)
         b = LoopBuilder(self.name)

@@ -1,8 +1,8 @@
 """Checks of schedules of scans: each step must run after the steps that it reads.
 
 - The loops over time run in sequence, in the order of time.
-- A loop outside of the loops over time runs over an axis along which each step reads only its own
-  index.
+- A loop outside of the loops over time runs over an axis along which each step reads the state only
+  at its own index.
 - Stages that read the state are computed inside the loops over time, or inlined.
 """
 

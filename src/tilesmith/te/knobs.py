@@ -71,7 +71,9 @@ class Config:
 
     @checked(ScheduleError)
     def under(self, name: str) -> Config:
-        """The decisions for a part of the schedule, in which knobs' names begin with `name.`."""
+        """The decisions for a part of the schedule.  The names of the part's knobs begin with
+        `name.`.
+        """
         if not self.chosen and self.seen is None:
             return self
         return replace(self, prefix=f"{self.prefix}{name}.")

@@ -197,7 +197,7 @@ def _text(columns: Columns, number: int) -> str:
 
 
 def _precision(a: np.ndarray) -> float:
-    """Distance from 1 to the next number of the type."""
+    """The distance from 1 to the next larger number of the element type of `a`."""
     one = np.ones(1, a.dtype)
     step = 1.0
     while (one + np.asarray(step / 2).astype(a.dtype)).astype(np.float64)[0] != 1.0:

@@ -84,7 +84,9 @@ def physical(layout: Layout | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def halo(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
-    """The indices along `axis` of elements and of zeros around them: (first, one past the last)."""
+    """The range of indices along `axis` of the elements and of the zeros around them: (first, one
+    past the last).
+    """
     for d in () if layout is None else layout.dims:
         if d.axis == axis and d.part == "whole":
             return -d.before, dim(extent + d.after)
@@ -92,7 +94,9 @@ def halo(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
 
 
 def capacity(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
-    """The logical indices along `axis` that lie inside the memory: (first, one past the last)."""
+    """The range of logical indices along `axis` that lie inside the memory: (first, one past the
+    last).
+    """
     if layout is not None:
         for d in layout.dims:
             if d.axis == axis and d.part == "outer":

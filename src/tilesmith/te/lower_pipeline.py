@@ -113,7 +113,9 @@ class Pipeline:
         return seq(*first, body)
 
     def filled(self, body: Stmt) -> Stmt:
-        """The loop (`body`) after the parts of its first iterations, which fill the buffers."""
+        """The whole loop `body`, preceded by the parts of its first iterations, which fill the
+        buffers.
+        """
         zero = const(0)
         first = [self._at(nest, zero, n) for s, nest in self.own for n in range(s.buffers - 1)]
         first += [
@@ -123,7 +125,7 @@ class Pipeline:
         return seq(*first, body)
 
     def _at(self, nest: Stmt, now: Expr, distance: int) -> Stmt:
-        """The part `distance` iterations ahead, if there is such an iteration."""
+        """`nest` for iteration `now + distance`, if there is such an iteration."""
         value = simplify(now + distance)
         made = _Copy({self.loop.var: value}).of(nest)
         if value is const(0) and isinstance(self.loop.extent, int) and self.loop.extent > 0:

@@ -99,7 +99,9 @@ class PlacedGuard:
     guard: Guard
     depth: int
     is_reduce: bool
-    """True for a guard of a reduction axis: the initial value is stored even if it is false."""
+    """True for a guard of a reduction axis: the initial value is stored even where the guard is
+    false.
+    """
     is_inner: bool = False
     is_fact: bool = True
 

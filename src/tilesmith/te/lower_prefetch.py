@@ -152,11 +152,12 @@ class PrefetchWriter:
         return buffer
 
     def _piece(self, plan: StagePlan, depth: int, mark: PrefetchMark, buffer: Buffer) -> list[Stmt]:
-        """The result of `statements` if the loop belongs to the stage inside which `plan` is
-        computed.
+        """The result of `statements` if the loop `mark.axis` belongs to another stage, inside which
+        `plan` is computed.
 
-        Each iteration of the loops inside that loop prefetches the same number of cache lines, in
-        memory order.  When no lines are left, the last iterations prefetch the last line again.
+        The loops inside `mark.axis` run the nest of `plan`; each of their iterations prefetches the
+        same number of cache lines, in memory order.  When no lines are left, the last iterations
+        prefetch the last line again.
         """
         what = f"prefetch {mark.source} at {mark.of}.{mark.axis} in {plan.stage.name}"
         link = next((a for a in self._state.ancestors(plan.stage.name) if a.stage == mark.of), None)

@@ -265,8 +265,8 @@ def _bounds_of_reads(
     """Bounds of the indices at which `reader` reads stage `name` inside loop number `depth` of
     `target`.
 
-    with_data: whether an index that depends on data, but on no loop inside, counts as its own
-        bound.
+    with_data: whether an index that depends on data, but on no loop inside, is its own lower and
+        upper bound.  Otherwise its bounds are unknown.
     """
     if isinstance(reader.stage.op, Extern):  # loops that a user wrote may read anything
         return [None] * len(state.stages[name].op.shape)

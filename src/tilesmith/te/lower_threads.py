@@ -32,7 +32,8 @@ def is_of_warp(stage: StageState) -> bool:
 
 
 def by_warp(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: Stmt) -> Stmt:
-    """`body` as a loop of one iteration over the threads of a warp.  The warp runs it once.
+    """`body` in a loop of one iteration over the threads of a warp, so that the warp runs `body`
+    once, together.
 
     Raises ScheduleError if loops of the stage or around it are bound to the threads of a warp.
     """
@@ -50,7 +51,9 @@ def by_warp(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body:
 
 
 def check_intrinsic(stage: StageState, name: str) -> None:
-    """Raises ScheduleError if a whole warp runs the intrinsic and its result is not a fragment."""
+    """Raises ScheduleError if a whole warp runs the intrinsic `name` but the scope of `stage` is
+    not `fragment`.
+    """
     threads = tensor_intrinsic(name).threads
     if threads > 1 and not is_of_warp(stage):
         raise ScheduleError(
@@ -89,7 +92,9 @@ def threads_around(
 def _launched_around(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> dict[ForKind, StageLoop]:
-    """Like `threads_around`, with loops of one iteration that stand for a launch of one thread."""
+    """Like `threads_around`, but includes loops of one iteration, which stand for a launch of one
+    thread.
+    """
     by_index = threads_around(state, plans, plan)
     if isinstance(plan.stage.attach, At):
         for x in loops_around(plans, plan):
@@ -199,8 +204,8 @@ def _loop_of_users(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> StageLoop | None:
     """A parallel loop around accesses to the stage of `plan` but inside the allocation of its
-    memory, or None.  Inside another parallel loop, parallel loops run serially, so the result is
-    None.
+    memory, or None.  If the memory is allocated inside another parallel loop, parallel loops run
+    serially, so the result is None.
     """
 
     def is_shared(loop: StageLoop) -> bool:

@@ -37,7 +37,7 @@ def check_reads(
     symbols: the variables of symbolic extents; `facts` hold for them.
 
     Returns assertions that the program checks once, before the loops: a dimension of symbolic
-    extent from which data choose an element must not be empty.
+    extent must not be empty if data choose the element to read from it.
 
     Raises ExpressionError for a read that may leave its tensor, and for a variable that is no axis.
     """

@@ -92,8 +92,8 @@ class Schedule(History):
         return partial.op.outputs[value]
 
     def winograd(self, tensor: TensorLike, tile: int) -> WinogradStages:
-        """Compute a convolution with a 3x3 window, a sum of products, by Winograd's minimal
-        filtering, with tiles of `tile` x `tile` results (2 or 4).  Returns the new stages.
+        """Compute a convolution, a sum of products over a 3x3 window, by Winograd's minimal
+        filtering with tiles of `tile` x `tile` results (2 or 4).  Returns the new stages.
 
             C[i, j, o] += A[i + p, j + q, k] * W[p, q, k, o]
             ->  A_tiles, W_tiles = the transforms of tiles of A and of W

@@ -230,7 +230,9 @@ class State:
         return State(stages, tensors)
 
     def with_operation(self, stage: StageState) -> State:
-        """The state in which `stage` replaces the stage of the same name, also in `tensors`."""
+        """The state in which `stage` replaces the stage of the same name.  In `tensors`, the
+        outputs of its operation are added.
+        """
         tensors = {**self.tensors, **{t: (stage.name, t.index) for t in stage.op.outputs}}
         return State({**self.stages, stage.name: stage}, tensors)
 

@@ -46,28 +46,33 @@ def decl_tensor_intrin(
         dot = te.decl_tensor_intrin("dot_8", c, emit, features=["avx2"])
 
     name: unique; a second declaration of the name replaces the first one.
-    result: a compute over placeholders of constant shapes, indexed by axes alone.  It may be a sum.
-    emit: called with a `TensorCode` and the operands as vectors, first the old result if it
-        accumulates, then the placeholders in the order in which the expression reads them; returns
-        the new result.  A tile is a vector of its elements in row-major order.
-    accumulates: whether the expression is added to the old result; by default, if it is a sum.
+    result: a compute over placeholders of constant shapes, in which each index is an axis.  It may
+        be a sum.
+    emit: called with a `TensorCode` and the operands as vectors; returns the new result.  The first
+        operand is the old result if the instruction accumulates.  The placeholders follow, in the
+        order in which the expression reads them.  A tile is a vector of its elements in row-major
+        order.
+    accumulates: whether the expression is added to the old result; by default true if it is a sum.
     features: LLVM's names of the features that a target must have.
     fmas: time of a call, in multiply-adds of full vectors, or the name of the field of `CpuModel`
         that holds it.
     first_fmas: time of a call whose last operand has just been loaded, as in `fmas`.  None: the
         time of any other call.
-    keep_alive: code that loops of calls must run at intervals, because the unit of the instruction
-        would power down otherwise.
+    keep_alive: code that must run at intervals in loops of calls.  Otherwise the unit that executes
+        the instruction would power down.
     load: loads an operand if the target has instructions that load rows at any stride.  It is
         called with a `TensorCode`, the operand, a pointer to its first element and the stride in
         bytes.  It returns the argument of `emit`.
     registers: number of registers of the target that can hold such tiles.  None: tiles are held in
         the vector registers.
-    scratch: number of vector registers that the code needs in addition to operands and result.
-    threads: number of threads that run a call together, a warp; the result is in scope `fragment`.
-        `emit` gets and returns the registers of one thread, and `load` fills them.
-    reads: the loads by which `load` reads an operand with a row stride in bytes, to count bank
-        conflicts.  Each load is the number of bytes per thread, and the offset of each thread.
+    scratch: number of vector registers that the code needs besides those of the operands and the
+        result.
+    threads: number of threads that run a call together.  If there are several, they are a warp, and
+        the result is in scope `fragment`.  `emit` gets and returns the registers of one thread, and
+        `load` fills them.
+    reads: called with an operand and its row stride in bytes; returns the loads by which `load`
+        reads the operand, to count bank conflicts.  Each load is a pair: the number of bytes per
+        thread, and the offset of each thread.
     tolerance: relative error of the instruction against the expression; 0 for none.
 
     Raises ExpressionError for an expression that does not describe an instruction.

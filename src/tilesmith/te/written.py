@@ -32,7 +32,7 @@ def extent(n: Dim, what: str) -> Dim:
         n = int(n.value)
     if isinstance(n, Expr):
         if n.dtype is i64 and n.lanes == 1:
-            simple = as_dim(n)  # equal extents are one object
+            simple = as_dim(n)  # equal extents become one object
             return simple if isinstance(simple, Expr) else extent(simple, what)
         raise ExpressionError(f"{what}: a symbolic extent is an i64, found {n}, {type_text(n)}")
     if isinstance(n, float):

@@ -231,7 +231,10 @@ class RFactor(Step):
 
 
 def _check_laws(stage: StageState, axis: str, is_outermost: bool) -> None:
-    """Raises ScheduleError if partial results along `axis` would change the answer."""
+    """Raises ScheduleError if partial results along `axis` would change the answer.
+
+    is_outermost: whether `axis` is the outermost reduction loop.
+    """
     first = stage.compute.body[0]
     assert isinstance(first, Reduce)
     reducer, laws = first.reducer, first.reducer.laws
