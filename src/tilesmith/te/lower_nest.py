@@ -309,8 +309,8 @@ class NestWriter:
 
 
 def with_inner_guards(state: State, plan: StagePlan) -> StagePlan:
-    """`plan` with its guards moved after the stages that all threads of a block compute together,
-    because a guard may be true for only some of the threads.
+    """`plan` with its guards placed after the stages that all threads of a block compute together.
+    A guard around these stages would exclude the threads for which it is false.
     """
     depth = -1
     for stage in state.stages.values():
@@ -325,12 +325,14 @@ def with_inner_guards(state: State, plan: StagePlan) -> StagePlan:
 
 
 def is_late(plan: StagePlan, g: PlacedGuard, entry: int) -> bool:
-    """Whether a guard moves to loop `entry`, because sliding stages run before it is true."""
+    """Whether guard `g` is placed in loop `entry`, because sliding stages run while it is false."""
     return g.depth <= entry and g.depth >= 0 and not plan.is_closing(g)
 
 
 def entered(plan: StagePlan, depth: int, ahead: Mapping[Var, int], body: Stmt) -> Stmt:
-    """`body`, in loop number `depth` of `plan`, restricted to iterations from `-ahead` on."""
+    """`body`, which stands in loop number `depth` of `plan`, restricted to the iterations of each
+    loop from `-ahead` of this loop on.
+    """
     inside = [x.var for x in plan.loops[: depth + 1]]
     conditions = [v >= -ahead.get(v, 0) for v in inside if plan.early.get(v, 0) > ahead.get(v, 0)]
     guards = [PlacedGuard(Guard(c, "peel"), depth, is_reduce=False) for c in conditions]

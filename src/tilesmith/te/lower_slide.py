@@ -110,7 +110,7 @@ class _Slide:
         self.moving = [x.var for x in self.moved.values()]
 
     def _moved(self, window: tuple[Region, ...]) -> dict[int, StageLoop]:
-        """The loop with which each dimension moves."""
+        """The loop with which a dimension moves, by the number of the dimension."""
         moved: dict[int, StageLoop] = {}
         for n, region in enumerate(window):
             by = [x for x in self.loops if x.var in free_vars(region.start)]
@@ -159,7 +159,9 @@ class _Slide:
         return tuple(stored)
 
     def regions(self) -> tuple[Region, ...]:
-        """The regions that one iteration computes; extends `ahead`."""
+        """The regions that one iteration computes.  Also adds to `ahead` the negative iterations in
+        which the rest of the first window is computed.
+        """
         return tuple(
             self._new(r, self.moved[n]) if n in self.moved else r for n, r in enumerate(self.window)
         )

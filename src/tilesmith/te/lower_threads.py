@@ -107,7 +107,7 @@ def bound_loop(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, loop: StageLoop, made: For
 ) -> Stmt:
     """The loop `made` for `loop` of `plan`.  If an outer loop is bound to the same index, returns
-    the body of `made` for the outer loop's variable instead.
+    the body of `made` instead, with the variable of the outer loop in place of that of `made`.
 
     Raises ScheduleError if the loop has more iterations than there are threads, if a loop of an
     attached stage is bound to blocks, or if threads compute parts of memory that they do not share.
