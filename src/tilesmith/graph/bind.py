@@ -1,4 +1,4 @@
-"""Binding of symbols to numbers, which makes a program for these sizes only.
+"""Binding of symbols to numbers.  The new program is for these sizes only.
 
 A `Measure` whose symbols are all bound is left out of the new program.
 """
@@ -19,10 +19,10 @@ from tilesmith.ops.base import Op
 
 
 def bind(graph: Graph, values: Mapping[Var, int]) -> Graph:
-    """`graph` with its symbols replaced by `values`; the same object if it has none of these
-    symbols.
+    """`graph` with its symbols replaced by `values`; the same object if no symbol of `values` is
+    in the graph.
 
-    Raises ValueError if an extent has no value for them, as in a division by zero.
+    Raises ValueError if an extent has no value at these sizes, as in a division by zero.
     """
     if not values:
         return graph

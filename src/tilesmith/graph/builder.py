@@ -98,10 +98,10 @@ class Builder:
         self._known: set[Value] = set()
         self._shared: dict[tuple[TensorType, bytes], Value] = {}
         self._self = ref(self)
-        """A weak reference to this builder for the values, which outlive it."""
+        """A weak reference to this builder, given to its values, since values outlive builders."""
 
     def input(self, name: str, type: TensorType) -> Value:
-        """A new graph input; `name` is its name for users and must be unique among inputs."""
+        """A new graph input.  Users see its `name`, which must be unique among inputs."""
         if any(v.name == name for v in self._inputs):
             raise ModelError(f"two graph inputs are named {name!r}; names of inputs must be unique")
         value = Value(name, type, made_by=self._self)

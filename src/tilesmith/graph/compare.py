@@ -43,7 +43,7 @@ class _Numbered:
 
 
 _FREE = ("name", "loc", "constants")
-"""The fields that are not compared.  Constants are compared where they are first used."""
+"""Fields that `fields` does not compare.  Constants are compared where they are first used."""
 
 
 class _Comparison:
@@ -83,8 +83,8 @@ class _Comparison:
         return None
 
     def define(self, v: Value, w: Value) -> str | None:
-        """Match two values where both graphs define them.  Returns the difference, if there is
-        one.
+        """Match two values at their definitions.  Returns the difference between their types or
+        layouts; None if there is none.
         """
         types = type_text(v.type, self.dims_a), type_text(w.type, self.dims_b)
         if types[0] != types[1] or v.layout != w.layout:
@@ -94,7 +94,7 @@ class _Comparison:
         return None
 
     def use(self, v: Value, w: Value) -> str | None:
-        """The difference between two values where both graphs use them; None if they match."""
+        """The difference between two values that are used in the same place; None if they match."""
         if v in self.match:
             return None if self.match[v] is w else f"{v!r} does not correspond to {w!r}"
         c, d = self.a.constant.get(v), self.b.constant.get(w)

@@ -1,6 +1,8 @@
-"""Control flow: operators that contain graphs (bodies), and run one of several or one repeatedly.
+"""Control flow: operators that contain graphs (bodies).  They run one of several bodies, or one
+body repeatedly.
 
-They are steps of the main function, not kernels.  Two operators without a body are steps as well:
+These operators are steps of the main function, not kernels.  Two operators without a body are steps
+as well:
 `Measure` (`graph.measure`) and `Host`.  `Host` calls a function of the host for an operator without
 native code, such as an operator on strings.  Values of host types (`ir.dtypes`) live on the host;
 compiled code moves numbers that stand for the objects.
@@ -117,12 +119,12 @@ class Loop(Control):
     conditional: whether there is a condition.
     results: the types of the results; empty if they follow from the other types.
     symbols: the extents in `results` that depend on the iterations that ran: first extents of
-        carried values, then the number of iterations if results are collected and it is not known
-        before.
+        carried values, then the number of iterations, if results are collected and `steps` is not
+        this number.
     bounds: the upper bound of each symbol (as in `Measure`).
     inside: the body's own symbols: extents of carried inputs that change between iterations.  The
-        first `known` of them grow by a constant, `steps` times; so their values after the loop are
-        known.  The values of the others become `symbols`.
+        first `known` of them grow by a constant, `steps` times, so a formula gives their values
+        after the loop.  The values of the others after the loop become `symbols`.
     """
 
     body: Body[Graph]
@@ -138,8 +140,8 @@ class Loop(Control):
 
     @property
     def ran(self) -> Var | None:
-        """The symbol of the number of iterations, if it is an extent of results known only after
-        the loop.
+        """The symbol of the number of iterations; None if `steps` is this number, or if no results
+        are collected.
         """
         return self.symbols[-1] if self.collected and self._is_open else None
 
@@ -184,12 +186,12 @@ class Loop(Control):
 
     @property
     def known(self) -> int:
-        """Number of symbols of the body whose values after the loop are known."""
+        """Number of symbols of the body for whose values after the loop there are formulas."""
         return len(self.inside) - len(self.symbols) + (self.ran is not None)
 
     @property
     def leading(self) -> int:
-        """Number of inputs in front of the carried values."""
+        """Number of the node's inputs before the carried values."""
         return (self.steps is None) + self.conditional
 
     def split(self, inputs: Sequence[T]) -> tuple[Sequence[T], Sequence[T], Sequence[T]]:
@@ -239,8 +241,8 @@ class Loop(Control):
         return whole
 
     def _check_inside(self, first: Mapping[Var, Dim], going: Mapping[Var, Dim]) -> None:
-        """Raises ModelError if an extent in `results` differs from the extent that the iterations
-        make.
+        """Raises ModelError if an extent in `results` differs from the extent after the last
+        iteration.
         """
         last = self.last_extents()
         if not {*first} == {*going} == {*last} == {*self.inside}:
@@ -281,7 +283,7 @@ def grown(first: Dim, current: Var, following: Dim, steps: Dim | None) -> Dim | 
 def matched(
     symbols: Sequence[Var], wanted: Sequence[TensorType], found: Sequence[TensorType], what: str
 ) -> dict[Var, Dim]:
-    """The values of `symbols` that make the types `wanted` equal to the types `found`.
+    """The extents in the types `found` that occur in the place of `symbols` in `wanted`.
 
     Raises ModelError if the types differ elsewhere, or if a symbol would have two values.
     """
@@ -329,7 +331,7 @@ def _changed(node: Node, change: Callable[[Graph], Graph]) -> Node:
 
 
 def graphs_in(graph: Graph) -> Iterator[Graph]:
-    """The graph and the bodies of its control flow, each before those inside it."""
+    """The graph and all bodies of control flow in it, outer graphs before inner ones."""
     yield graph
     for n in graph.nodes:
         if isinstance(n.op, Control):
@@ -362,11 +364,12 @@ def kernels_in(graph: Graph) -> Iterator[tuple[Graph, Node]]:
 class Host(Control):
     """A call of a stateless function of the host.
 
-    function: its name in the table of `tilesmith.host_functions`.
+    function: the function's name in the table of `tilesmith.host_functions`.
     settings: the constant arguments of the function as a JSON object; "" for none.
     results: types of the results.  Symbols in them are known before the node runs.
-    operator: its name in the source model.
-    is_fallback: whether it replaces native code that does not exist for the operator.
+    operator: the operator's name in the source model.
+    is_fallback: True if the function runs an operator on numbers for which there is no native code;
+        False if the operator belongs on the host, as operators on strings do.
     """
 
     function: Label[str]

@@ -55,7 +55,7 @@ def checked_inputs(
 
 
 def evaluate_op(op: Op, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The outputs of one operator on arrays.  Raises ModelError if they do not fit it."""
+    """The outputs of one operator.  Raises ModelError if `inputs` do not fit the operator."""
     with np.errstate(all="ignore"):
         return _apply(op, [as_value(a) for a in inputs])
 
@@ -125,10 +125,10 @@ def _extents(
 def extents_behind(
     op: Op, arrays: Sequence[np.ndarray], known: Mapping[Var, int]
 ) -> dict[Var, int]:
-    """The values of the symbols that an operator defines; the values of earlier symbols are
-    `known`.
+    """The values of the symbols that an operator defines.
 
-    arrays: the operand of a `Measure`; of other operators, the results.
+    arrays: the operand of a `Measure`, or the results of another operator.
+    known: the values of earlier symbols.
 
     Raises ModelError for an extent out of its range.
     """
@@ -252,7 +252,7 @@ def _by_position(
 
 def _check_input(value: Value, array: np.ndarray) -> None:
     if value.dtype.is_host:
-        return  # an object of any type
+        return  # any object can be a value of a host type
     if not isinstance(array, np.ndarray):
         raise ModelError(f"input {value.name!r}: expected {value.type}, found {shown(array)}")
     if array.dtype != value.dtype.numpy or not _fits(value.type, array.shape):

@@ -1,10 +1,10 @@
 """Expected sizes that are large enough for the program.
 
 A symbol's usual size may be too small for the program: an image of 224 rows under a window of 513
-has no result, and no decision for a result of -288 rows makes sense.  Such an expected size is
-wrong by orders of magnitude: 512 samples make one frame of a spectrogram, but nobody listens to 32
-ms.  So the symbol's expected size is raised until the smallest extent that depends on it is as
-large as a tile.
+has no result, and no decision for a result of -288 rows makes sense.  The smallest possible size is
+no good expectation either: 512 samples make one frame of a spectrogram, but recordings are far
+longer than 32 ms.  So the symbol's expected size is raised until the smallest extent that depends
+on it is as large as a tile.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ DOUBLINGS = 16
 """Upper bound on the doublings in the search for sizes at which no extent is below 1."""
 
 _ROOM_DOUBLINGS = 5
-"""Upper bound on further doublings of such sizes.  An extent grows at least as fast as its symbol,
-so from 1 to 32 or more.  That covers the rows of a tile.
+"""Upper bound on further doublings after that search.  An extent grows at least as fast as its
+symbol, so five doublings raise it from 1 to 32 or more.  A tile has no more rows than that.
 """
 
 
@@ -64,7 +64,7 @@ def with_possible_sizes(graph: Graph) -> Graph:
 def _doubled(
     sizes: Mapping[Var, int], low: Iterable[Expr], symbols: Mapping[Var, Sizes]
 ) -> Mapping[Var, int]:
-    """`sizes` with doubled values for the symbols of the too small extents `low`.
+    """`sizes` with doubled values for symbols of `low`, the extents that are too small.
 
     An extent of several symbols, such as `n * frames`, does not show which symbol is too small.  So
     its symbols are doubled only when all extents of fewer symbols are large enough.

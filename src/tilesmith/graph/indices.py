@@ -1,7 +1,7 @@
-"""Upper limits of inputs that hold indices, so that made-up inputs index inside the axes.
+"""Upper limits of inputs that hold indices, so that generated inputs stay inside the axes.
 
-An input holds indices if operators that only move or convert elements lead from it to an index
-operand.  Values computed in other ways from an input are not followed.
+An input holds indices if operators that only move or convert elements make an index operand from
+it.  Index operands that are computed from an input in other ways are ignored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def index_limits(graph: Graph) -> dict[str, int]:
 
 
 def _limits(graph: Graph, of_outputs: Mapping[Value, int], depth: int = 0) -> dict[Value, int]:
-    """The limits of the values of a graph; `of_outputs` has the limits of its results."""
+    """The limits of the values of a graph; `of_outputs`: the known limits of its outputs."""
     limits = dict(of_outputs)
 
     def limit(value: Value, size: int) -> None:

@@ -9,8 +9,8 @@
 A symbol of a program is defined by the shapes of its inputs, or by one node before all its uses: a
 `Measure`, or an `If` or `Loop` whose result shapes depend on the run.  A node that defines symbols
 is a barrier: passes move no node across it.  A symbol defined in a body of control flow is visible
-only there.  `dce` removes a `Measure` whose symbols are unused.  It keeps the `Measure` if each
-symbol has only one possible value: then it is an assertion.
+only in this body.  `dce` removes a `Measure` whose symbols are unused, unless each symbol has only
+one possible value: such a `Measure` is an assertion.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class Measure(Control):
 
     symbols: a symbol with `sizes` for each element, in row-major order.
     bounds: the upper bound of each element: a number, or a formula over symbols defined before.
-        Without a better one, the largest of the symbol's `sizes`.
-    of: for an assertion about one element, its formula, for messages; else "".
+        If no better bound is known, it is the upper end of the symbol's `sizes`.
+    of: the formula of the element, for messages, if the node is an assertion about one element;
+        else "".
     """
 
     symbols: Result[tuple[Var, ...]]
@@ -135,8 +136,8 @@ def stages_in(graph: Graph) -> Iterator[Stage]:
 
 
 def entry_symbols(graph: Graph) -> tuple[Var, ...]:
-    """The symbols that the shapes of a program's inputs define: those that no node in it
-    defines.
+    """The symbols that no node of a program defines: the shapes of the program's inputs define
+    them.
     """
     inside = {s for stage in stages_in(graph) for s in stage.symbols}
     return tuple(s for s in graph.symbols if s not in inside)
@@ -145,10 +146,11 @@ def entry_symbols(graph: Graph) -> tuple[Var, ...]:
 def check_extents(
     symbols: Sequence[Var], bounds: Sequence[Dim], found: Sequence[int], known: Mapping[Var, int]
 ) -> dict[Var, int]:
-    """Symbol -> its value in `found`, after a check of range and bound.  The values of earlier
-    symbols are `known`.
+    """Symbol -> its value in `found`.
 
-    Raises ModelError for an extent out of its range.
+    known: the values of earlier symbols, for the formulas in `bounds`.
+
+    Raises ModelError for a value out of the symbol's range or above its bound.
     """
     extents: dict[Var, int] = {}
     for symbol, limit, n in zip(symbols, bounds, found, strict=True):

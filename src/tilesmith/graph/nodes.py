@@ -84,9 +84,10 @@ class Value(Formula):
 class Data:
     """The contents of a constant, in its physical layout, read at the first use.
 
-    load: reads or computes them.
+    load: reads or computes the contents.
     fill: writes the contents to zeroed memory; for contents that are computed only to be stored.
-    source: the constant that has the same contents in another layout, if these are made from one.
+    source: the constant from which the contents are made, if they are those of another constant in
+        a new layout; else None.
     """
 
     load: Callable[[], np.ndarray] = field(repr=False)
@@ -189,9 +190,10 @@ class Graph:
     outputs: results, in order.
     output_names: the names of the results for users; several results may be one value.
     in_place: results that live in the memory of an input, as pairs (result number, input number).
-        Each input holds at most one result, and both have the same type; but a carried value of a
-        loop may become longer in its memory (`passes.append`).  A fused group writes such a result
-        over the operand.  For a whole program `passes.overwrite` decides how the result gets there.
+        Each input holds at most one result.  Input and result have the same type, except that a
+        carried value of a loop may become longer in its memory (`passes.append`).  A fused group
+        writes the result over the input.  For a whole program, `passes.overwrite` decides how the
+        result gets into the input's memory.
     defaults: the inputs that a caller may leave out, as pairs (input number, contents).  Their
         types are static.
     """

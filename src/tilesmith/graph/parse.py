@@ -95,7 +95,7 @@ class _Parser(TokenReader):
         return self.tokens[self.position]
 
     def take(self, kind: str) -> str | None:
-        """The next token's text, if it is of a kind."""
+        """The text of the next token if its kind is `kind`; else None, and nothing is read."""
         return self.next().text if self.token.kind == kind else None
 
     def need(self, kind: str, what: str) -> str:
@@ -172,8 +172,8 @@ class _Parser(TokenReader):
         return value
 
     def result(self, scope: dict[str, Value], inputs: list[Value]) -> tuple[Value, str, int | None]:
-        """A result, its name, and the number of the input in whose memory it lives (None: in
-        none).
+        """A result, its name, and the number of the input in whose memory it lives; None if it
+        has memory of its own.
         """
         value = self.use(scope)
         if not self.accept("as"):
@@ -188,7 +188,7 @@ class _Parser(TokenReader):
         return value, name, inputs.index(home)
 
     def label(self) -> str:
-        """A value's printed name, the key in a scope; `%` and a number for a value without a
+        """The key of a value in a scope: its printed name, or `%` and a number if it has no
         label.
         """
         token = self.token

@@ -22,7 +22,8 @@
 - `return %y as "y" in %x` says that result y lives in the memory of input x.
 - Attributes with their default value are left out.
 - A constant of at most 8 elements is written out, in its physical order, if its numbers read back
-  exactly.  A larger one is named by the digest of its contents, which `constants_of` collects.
+  exactly.  Another constant is named by the digest of its contents; `constants_of` collects these
+  contents.
 """
 
 from __future__ import annotations
@@ -239,6 +240,6 @@ def _names(graph: Graph) -> dict[Value, str]:
         used.add(label)
         names[v] = f"%{label if BARE_NAME.match(label) else json.dumps(label)}"
     for v in (*(i for n in graph.nodes for i in n.inputs), *graph.outputs):
-        if v not in names:  # undefined; for the verifier's message
+        if v not in names:  # undefined values get a name for the verifier's message
             names[v] = f"%{json.dumps(f'undefined {v.name}')}"
     return names

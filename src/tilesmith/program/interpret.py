@@ -36,9 +36,9 @@ _ARBITRARY = 0xA5
 def view(place: Address, dtype: np.dtype, shape: Sequence[int] = (), guard: int = 1) -> np.ndarray:
     """The array at an address.  Raises InternalError if the array ends beyond the memory.
 
-    guard: 2 if the array may extend into the guard bytes.  A kernel's parameter may be declared
-        larger than the part that the kernel uses, if its rows are inside longer rows of another
-        array.
+    guard: 1 for an array inside the memory, 2 if the array may extend into the guard bytes.  A
+        kernel's parameter may be declared larger than the part that the kernel uses, if its rows
+        are inside longer rows of another array.
     """
     memory, offset = place
     size, end = len(memory) // 2, offset + math.prod(shape) * dtype.itemsize

@@ -142,8 +142,8 @@ class Carried(Node):
     end: address where the value is needed after the last iteration; None with a `slot`.
     bytes: the value's size, a number or an "extent".  None if the size changes; a step after the
         loop then copies the value from `pointer` to where it is needed.
-    target: number of the pointer to that one of two alternating memories to which an iteration may
-        write the next value; None if the next value is written elsewhere.
+    target: number of a pointer to one of two alternating memories: the one to which the current
+        iteration may write the next value.  None if the next value is written elsewhere.
     other: address of the memory that alternates with `end`; None without `target`, and with `slot`.
     slot: number of the first of two alternating slots, which a `Grow` in each iteration makes large
         enough.  The value before the first iteration is in the second slot.

@@ -160,7 +160,7 @@ class _Verifier:
             raise VerifyError(f"control flow is nested more than {self.depth} deep")
         for step in steps:
             self.step(step, scope)
-            # after the loop, these pointers are the addresses of its results
+            # After the loop, steps may read its results through these pointers.
             if isinstance(step, nodes.Repeat):
                 moved = {c.pointer for c in step.carried if c.bytes is None}
                 scope = _Scope(scope.pointers | moved, scope.targets, scope.depth)
@@ -260,8 +260,10 @@ class _Verifier:
     def outer(
         self, arg: Arg | None, size: int, scope: _Scope, node: Node, is_written: bool = False
     ) -> None:
-        """Checks an argument of a loop, or of one of its declarations: memory of at least `size`
-        bytes.
+        """Checks an argument of a loop or of one of its declarations.  The argument must be memory
+        of at least `size` bytes.
+
+        is_written: whether the loop writes to this memory.
         """
         if arg is not None:
             self.arg(arg, scope, node)

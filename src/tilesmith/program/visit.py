@@ -37,13 +37,13 @@ def own_args(node: Node) -> Iterator[Arg]:
 
 @cache
 def bodies_of(kind: type[Node]) -> tuple[str, ...]:
-    """The names of the fields of a class of steps that contain steps."""
+    """Names of the fields that contain steps, for a class `kind` of steps."""
     return tuple(f.name for f in fields_of(kind) if f.role is Role.BODY)
 
 
 @cache
 def _read(kind: type[Node]) -> tuple[str, ...]:
-    """The names of the fields of a class of nodes that may contain arguments."""
+    """Names of the fields that may contain arguments, for a class `kind` of nodes."""
     roles = (Role.OPERAND, Role.BINDER)
     return tuple(f.name for f in fields_of(kind) if f.role in roles)
 

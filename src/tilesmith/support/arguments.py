@@ -255,7 +255,7 @@ def _either(kinds: Sequence[_Kind | None]) -> _Kind | None:
         if kind is None:
             return None
         known.append(kind)
-    if any(k.convert is _path for k in known):  # paths accept strings
+    if any(k.convert is _path for k in known):  # an annotation for paths accepts strings as well
         known = [k for k in known if k.convert is not _text]
     if len(known) == 1:
         return known[0]
@@ -393,7 +393,7 @@ def _fit(kind: _Kind, value: Any, where: str, name: str, error: type[TilesmithEr
 
 
 def _named(kind: _Kind) -> _Kind:
-    """`kind` for the keys of a mapping, with a description of keys."""
+    """`kind` for the keys of a mapping; its description says that a key is expected."""
     return _Kind(f"{kind.expected} as a key", kind.convert)
 
 
@@ -411,8 +411,8 @@ def checked(
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            # evaluated at the first call, since annotations may name classes that are defined
-            # further below
+            # Annotations are evaluated at the first call, since they may name classes that are
+            # defined after the function.
             if not known:
                 known.append(_parameters(function, besides))
             places, rest, named = known[0]

@@ -307,7 +307,7 @@ def _end_with(parent: int) -> NoReturn:
 
 
 def _send(pipe: int, message: bytes, deadline: float) -> None:
-    """Send a message.  Raises TimeoutError, BrokenPipeError."""
+    """Send a message through `pipe`.  Raises TimeoutError at `deadline`, and BrokenPipeError."""
     left = memoryview(message)
     while left:
         _wait(pipe, selectors.EVENT_WRITE, deadline)
@@ -316,7 +316,7 @@ def _send(pipe: int, message: bytes, deadline: float) -> None:
 
 
 def _receive(pipe: int, size: int, deadline: float) -> bytes:
-    """Receive a message.  Raises TimeoutError, EOFError."""
+    """Receive `size` bytes from `pipe`.  Raises TimeoutError at `deadline`, and EOFError."""
     parts: list[bytes] = []
     while size:
         _wait(pipe, selectors.EVENT_READ, deadline)
@@ -329,7 +329,7 @@ def _receive(pipe: int, size: int, deadline: float) -> bytes:
 
 
 def _wait(pipe: int, event: int, deadline: float) -> None:
-    """Wait until the pipe can be read or written.  Raises TimeoutError."""
+    """Wait until `event`: `pipe` can be read, or written.  Raises TimeoutError at `deadline`."""
     left = deadline - time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, event)

@@ -13,8 +13,9 @@ from typing import Any
 def exports(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` (PEP 562) of a package.
+    """The functions `__getattr__` and `__dir__` (PEP 562) of a package.
 
+    package: the package's name.
     homes: for each module, the names to export, separated by blanks.  An empty text exports the
         module itself.
     """

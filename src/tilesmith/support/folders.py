@@ -58,8 +58,8 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def written_in(folder: Path, write: Callable[[Path], T]) -> T:
-    """Call `write` on a temporary folder, and move its files to `folder`.  Returns the record of
-    `write` with paths in `folder`.
+    """Call `write` on a temporary folder, and move the folder's files to `folder`.  Returns the
+    dataclass object that `write` returned, with its paths changed to those in `folder`.
 
     Raises UsageError if `folder` can't be written.
     """

@@ -3,9 +3,9 @@ for each pair of choices of two neighbours.  The sum of all costs is minimised.
 
 Solved by reduction (Scholz and Eckstein, "Register allocation for irregular architectures", 2002).
 A node with at most two neighbours is eliminated without loss.  So chains, trees, diamonds and all
-graphs that reduce to these are solved exactly.  In a denser remainder, the node with the most
-neighbours gets a heuristic choice: the best one if each neighbour is considered alone.  Among equal
-choices the first is taken.
+graphs that reduce to these are solved exactly.  In a denser remainder, a heuristic decides for the
+node with the most neighbours: it takes the best choice for the node and its neighbours, and ignores
+pair costs of these neighbours with other nodes.  Among equal choices the first is taken.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def survives(call: Callable[[], object]) -> bool:
     """
     if not hasattr(os, "fork"):
         return True
-    with warnings.catch_warnings():  # the child only makes the call, whatever threads there are
+    with warnings.catch_warnings():  # no warning about threads: the child only makes the call
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:

@@ -25,7 +25,7 @@ from tilesmith.te.tensor import Compute, Placeholder, Tensor
 
 def index_identity(r: Rewriter, n: Node) -> Result:
     """Remove a node whose result equals its only input, element for element, such as a slice of
-    all.
+    the whole input.
     """
     if len(n.inputs) != 1 or len(n.outputs) != 1 or n.inputs[0].type != n.outputs[0].type:
         return None
@@ -172,7 +172,7 @@ def _conv_of_pad(r: Rewriter, n: Node) -> Result:
         return None
     own = n.op.pads or (0,) * (2 * (rank - 2))
     if min(own) < 0:
-        return None  # it would remove some of the pad's elements
+        return None  # a negative pad of the convolution removes elements that the pad added
     pads = tuple(a + b for a, b in zip(own, (*begins[2:], *ends[2:]), strict=True))
     op = replace(n.op, pads=pads)
     return r.add(op, inner.inputs[0], n.inputs[1])
@@ -194,12 +194,12 @@ def _taps_in_padding(r: Rewriter, n: Node) -> Result:
     for a in range(rank - 2):
         size, taps, results = (v.type.static_shape[2 + a] for v in (x, w, n.outputs[0]))
         before, after = pads[a], pads[rank - 2 + a]
-        # offset of each tap in the first window
+        # The position in the image that each tap reads in the first window.
         reach = [t * dilations[a] - before for t in range(taps)]
         end = (results - 1) * strides[a]
         used = [t for t, offset in enumerate(reach) if offset < size and offset + end >= 0]
         begin, stop = (used[0], used[-1] + 1) if used else (0, 1)
-        # pads stay unchanged, so at most the padding is removed
+        # The pads shrink by the removed taps.  This must not make them negative.
         first.append(min(begin, max(before, 0) // dilations[a]))
         last.append(max(stop, taps - max(after, 0) // dilations[a]))
     kept = [b - a for a, b in zip(first, last, strict=True)]

@@ -1,6 +1,6 @@
 """Appending in place to carried values that each iteration of a loop makes longer.
 
-    y = concat(a, rows)  ->  y = append(a, rows)     # a: a carried value, y: its next one
+    y = concat(a, rows)  ->  y = append(a, rows)     # a: a carried value, y: the next iteration's
 
 A concatenation copies the whole value in each iteration.  `overwrite` lets an append write only the
 new rows, to memory that the loop enlarges (see `driver.assembly`).

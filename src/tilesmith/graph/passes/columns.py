@@ -24,8 +24,9 @@ from tilesmith.ops.shape import Reshape, Transpose
 from .rewriter import Rewriter
 
 Choice = Callable[[Node, bool], bool]
-"""Whether a convolution that can be rewritten becomes a product.  The second argument says whether
-its readers exchange the first two axes of the result: then they can read the product as it is.
+"""Whether a convolution that can be rewritten becomes a product.  Arguments: the convolution, and
+whether all its readers exchange the first two axes of the result.  Then they can read the product
+without a transposition.
 """
 
 
@@ -94,7 +95,7 @@ def _transposed_product(r: Rewriter, node: Node) -> Value:
 def _ends(
     op: ConvTranspose, places: Sequence[int], window: Sequence[int], image: Sequence[int]
 ) -> list[int]:
-    """Pads after an image such that the window has exactly `places` positions."""
+    """The pads at the end of each axis for which the window has exactly `places` positions."""
     rank = len(window)
     strides, dilations = op.strides or (1,) * rank, op.dilations or (1,) * rank
     begins = op.pads[:rank] or (0,) * rank

@@ -1,4 +1,4 @@
-"""Simplification of control flow: removes branches and loops, and work from iterations.
+"""Simplification of control flow: fewer branches and loops, and less work in each iteration.
 
 - A branch with a known condition is inlined into the graph, and so is a loop of at most one
   iteration.
@@ -33,13 +33,13 @@ from tilesmith.ops.shape import Reshape, Transpose
 T = TypeVar("T", Graph, Node, If, Loop)
 
 GROWTH = 2
-"""Upper bound on the ratio of result elements to operand elements for which a node moves out of a
-loop.  A broadcast beyond it is cheaper when each iteration repeats it.
+"""Upper bound on the ratio of result elements to operand elements of a node that moves out of a
+loop.  It is cheaper to repeat a larger broadcast in each iteration.
 """
 
 TRANSPOSED_ROWS = 128
-"""Lower bound on the rows multiplied in all iterations of a loop for which the matrix is transposed
-before it.
+"""Lower bound on the rows that all iterations of a loop together multiply with a matrix, if the
+matrix is transposed before the loop.
 """
 
 

@@ -60,9 +60,9 @@ def cse(graph: Graph) -> Graph:
 
 
 def op_key(op: Op) -> Any:
-    """A key that is equal for operators that do the same."""
+    """A key that is equal for operators that compute the same function."""
     if isinstance(op, Fused):
-        return op  # bodies compare by identity
+        return op  # groups are equal only if their bodies are the same object
     if isinstance(op, Measure):
         return (Measure, tuple(s.sizes for s in op.symbols), op.bounds)
     return (type(op), mapped(tuple(op.attributes.values()), _attribute_key))

@@ -41,8 +41,8 @@ def decompose_only(graph: Graph, chosen: Callable[[Op], bool]) -> Graph:
 
 
 class _Expansion:
-    """The graph under construction.  `renamed` maps results to the values that replace them.
-    `goes` decides which operators are expanded.
+    """The graph under construction.  `renamed` maps results of expanded nodes to the values that
+    replace them.  `goes` decides which operators are expanded.
     """
 
     def __init__(self, constants: tuple[Constant, ...], goes: Callable[[Op], bool]) -> None:
@@ -61,8 +61,8 @@ class _Expansion:
         for c in body.constants:  # all uses of one expansion share these constants
             self.constants.setdefault(c.value, c)
             inner[c.value] = c.value
-        # A result keeps its value if a node of the body computes it and it occurs once.  It is
-        # renamed if it is an input of the body or occurs twice.
+        # A result of the composite keeps its `Value` if a node of the body computes it.  It is
+        # renamed if the body returns an input, a constant, or an earlier result again.
         final: dict[Value, Value] = {}
         for result, out in zip(node.outputs, body.outputs, strict=True):
             if out not in inner:

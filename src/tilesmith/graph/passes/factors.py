@@ -39,8 +39,8 @@ class Factors:
     """The storage types of a product's factors.
 
     x, w: element types of the first and of the second factor.
-    joined: the number of products that one instruction adds.  Channels are padded to a multiple of
-        it.
+    joined: the number of products that one instruction adds.  Input channels are padded to a
+        multiple of this number.
     """
 
     x: DType
@@ -64,9 +64,10 @@ def always_pairs(op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> F
 def product(
     r: Rewriter, op: MatMul | Conv, x: Value, w: Value, bounds: tuple[int, int], choice: Choice
 ) -> Value:
-    """The product of `x` and `w`, whose elements have type i32 and fit 16 bits.
+    """The product `op` of `x` and `w`.  The elements of both factors have type i32 and fit 16 bits.
 
     bounds: bounds of the elements of `w`.
+    choice: chooses the storage types if `w` is computed from constants.
     """
     factors = PAIRS
     if _is_fixed(r, w) and _has_channels(op, w):
@@ -96,7 +97,7 @@ def _of_bytes(
     point = None if number is None else number - shift
     if isinstance(op, Conv) and any(op.pads):
         if point is None:
-            return None  # border value known at run time only
+            return None  # the value of the padding is known at run time only
         if point:
             begins, ends = op.pads[: len(op.pads) // 2], op.pads[len(op.pads) // 2 :]
             q = r.add(Pad((0, 0, *begins, 0, 0, *ends), value=point), q)

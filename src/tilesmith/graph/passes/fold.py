@@ -23,8 +23,9 @@ from tilesmith.perf.limits import FOLDED_BYTES
 from tilesmith.support.errors import ModelError
 
 GROWTH = 4
-"""Upper bound on the ratio of result to input bytes for large results.  It admits weights that grow
-by padding.  A broadcast beyond it is cheaper to repeat in each run.
+"""Upper bound on the ratio of result bytes to input bytes of a large result that is folded.
+Weights that grow by padding stay below this bound.  It is cheaper to repeat a larger broadcast in
+each run.
 """
 
 

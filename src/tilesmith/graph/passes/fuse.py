@@ -48,9 +48,9 @@ MAX_NODES = 48
 """Upper bound on the nodes of a group, to limit code size and compile time."""
 
 MAX_BRANCHES = 8
-"""Upper bound on the selects in a group that read an element in only one of their branches.  All
-conditions around such a read guard it.  Their number may grow as the number of paths through the
-selects.
+"""Upper bound on the selects in a group that read an element in only one of their branches.  The
+code of such a read tests all conditions around the read.  The number of tests may grow like the
+number of paths through the selects.
 """
 
 
@@ -247,9 +247,9 @@ class _Fusion:
         return all(expected_size(out) <= 2 * expected_size(v.shape) for v in read)
 
     def samples_views(self, node: Node, members: Iterable[Node]) -> bool:
-        """Whether `members` only map indices of the operands that `node` reads several times per
-        element.  Other members would be computed, or copied into another order, once for each of
-        these reads.
+        """Whether all `members` that make an operand that `node` reads several times per element
+        only map indices.  Other members would be computed, or copied into another order, once for
+        each of these reads.
         """
         read = {node.inputs[i] for i in self.structure(node).samples}
         for m in reversed(list(members)):

@@ -147,7 +147,8 @@ def _per_channel(r: Rewriter, op: MatMul | Conv, n: Node, scale: Value, w: Value
 
 
 _DEEPEST = 8
-"""Upper bound on the chain of nodes through which bounds are followed.  Dequantisation has fewer.
+"""Upper bound on the length of a chain of nodes through which bounds are followed.  The chain of
+a dequantisation is shorter.
 """
 
 

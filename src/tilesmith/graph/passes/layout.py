@@ -4,9 +4,9 @@ Every kernel can read any layout (a layout is an index map), but not equally fas
 writes the layout that its kernel is made for.  A node whose reads follow the order of its writes
 can have row-major results, or any layout that a contraction gives to results of the same rank.  The
 choice for all nodes together is a partitioned Boolean quadratic problem.  The cost of a pair of
-producer and reader is the cost of reading the producer's layout, or that of a `relayout` between
-them if it is less.  Inputs and outputs of the graph and of control flow are row-major.  Constants
-are packed when they are first read, at no cost.
+producer and reader is the cost of reading the producer's layout, or the cost of a `relayout`
+between them if this is less.  Inputs and outputs of the graph and of control flow are row-major.
+Constants are packed when they are first read, at no cost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilesmith.support.pbqp import Problem
 from .choices import Allow, Choose, anything, preferred
 
 Choice = Layout | None
-"""The layout of those results of a node that have the layout's rank; None is row-major."""
+"""A layout for all results of a node that have the layout's rank; None is row-major."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,10 @@ from tilesmith.support.errors import ModelError
 
 
 def localise(body: Graph) -> tuple[Graph, tuple[Dim, ...]]:
-    """A fused body with symbols of its own, and the extent that each of them replaces.
+    """A fused body with new symbols, and the extent of the program that each of them replaces.
 
-    The body stays as it is, with its own symbols as extents, if it has none or if its types do not
-    follow from those of its operands alone.
+    A body without symbols stays unchanged.  A body whose other types do not follow from the types
+    of its operands stays unchanged too, and the extents are its own symbols.
     """
     if not body.symbols:
         return body, ()

@@ -74,7 +74,7 @@ def _bound(factor: Dim, stages: Sequence[Stage]) -> tuple[Dim | None, int]:
 
 
 def _most(size: Expr, symbol: Var, limit: Dim) -> Dim | None:
-    """An upper bound of `size` in which `symbol`, at most `limit`, does not occur."""
+    """An upper bound of `size` without `symbol`, for values of the symbol up to `limit`."""
     assert symbol.sizes is not None
     high = min(limit, symbol.sizes.high) if isinstance(limit, int) else limit
     interval = eliminate(size, {symbol: (symbol.sizes.low, high)})

@@ -169,8 +169,9 @@ def _any_symbolic(blocks: Iterable[_Block]) -> bool:
 def _for_all_sizes(placed: Mapping[_Block, int]) -> tuple[Dim, dict[_Block, Dim]]:
     """The size of the arena and the offset of each block, as formulas.
 
-    A block starts at the highest end of the lower blocks whose live ranges overlap its own.  A
-    lower block is left out of the formula if another one of them is between the two.
+    A block starts at the highest end of the lower blocks whose live ranges overlap its own.  The
+    formula leaves out each of these blocks that is below another of them, since the other one ends
+    higher.
     """
     order = sorted(placed, key=lambda b: (placed[b], placed[b] + b.size))
     below: dict[_Block, set[_Block]] = {}

@@ -57,8 +57,8 @@ def _inverse(perm: Perm) -> Perm:
 
 
 def _perms(graph: Graph) -> list[Perm]:
-    """The permutations of transposes in the graph for which another transpose in it has the
-    inverse.
+    """The permutations of transposes in the graph whose inverse is the permutation of another
+    transpose in the graph.
     """
     perms = [_perm(n) for n in graph.nodes if isinstance(n.op, Transpose)]
     return [
@@ -130,7 +130,7 @@ class _Regions:
             if v in self._graph.constant:
                 continue
             if self._is_transposed(v) and self._graph.producer[v].inputs[0] in made:
-                gain -= size  # what that transpose undoes must be made again for this reader
+                gain -= size  # the value that `v` transposes must be restored
             elif self._is_transposed(v):
                 readers = self._graph.consumers[v]
                 is_last = inside.issuperset(readers) and v not in self._outputs

@@ -141,11 +141,11 @@ class _Overwriting:
             return False  # the data are only a part of the memory
         made_by = self.graph.producer[data].op
         if isinstance(made_by, Control) and not data.type.is_static:
-            return False  # its memory is allocated where its size is computed
+            return False  # control flow allocates the data when it computes their size
         own_symbols = symbols_defined(self.graph.producer[data])
         if not {*own_symbols}.isdisjoint(symbols_of(data.shape)):
-            return False  # the node of the data, not of the result, allocates
-        own = self.given.get(result)  # its input, which the data must not overwrite
+            return False  # the node that computes the data allocates their memory
+        own = self.given.get(result)  # the data must not overwrite this input too early
         return own is None or own not in self.uses or self.uses[own][-1] < self.uses[data][0]
 
     def settle(self, out: int, home: int) -> None:
@@ -201,9 +201,9 @@ def _data(node: Node) -> int | None:
 
 
 def _single(node: Node, *kinds: type[Op]) -> Node | None:
-    """The only node of a group, if its operator is one of `kinds` and its first operand is neither
-    a constant nor a second operand, too.  Then the node reads no elements of this operand but those
-    that it writes over.
+    """The only node of a group, if its operator is one of `kinds`, its first operand is no
+    constant, and no other operand is the same value; else None.  Such a node reads only those
+    elements of its first operand that it writes over.
     """
     body = node.op.body if isinstance(node.op, Fused) else None
     if body is None or len(body.nodes) != 1:

@@ -30,8 +30,8 @@ def partition(
     on_host: the nodes that the device can't run.
     is_light: whether computing a node takes no longer than copying its results.
 
-    None if a part would not know a size: another part measures it, and no operand has it as an
-    extent.
+    None if some part could not know a size that it needs, because another part measures the size
+    and the part has no operand with this extent.
     """
     nodes = {*on_host}
     while True:
@@ -47,7 +47,9 @@ def partition(
 
 
 def _neighbours(graph: Graph, on_host: set[Node], is_light: Callable[[Node], bool]) -> set[Node]:
-    """Connected light nodes whose other neighbours are all in `on_host`, at least one of them."""
+    """The largest set of light nodes that have no neighbours outside of the set and `on_host`, and
+    that paths inside the set connect to `on_host`.
+    """
     light = {n for n in graph.nodes if n not in on_host and is_light(n)}
     while True:
         near = light | on_host

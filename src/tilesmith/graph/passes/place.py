@@ -8,7 +8,7 @@ memory (slices, splits, reshapes) is read from this memory.  Such concatenations
 follows.  All values in one memory have the same halo, the widest that any of them needs.
 
     %c = concat(%a, %b)             ->  %d = concat(%c, %n), %c inside %d
-    %d = concat(%a, %b, %n)             (what is concatenated again is not repeated)
+    %d = concat(%a, %b, %n)             (%a and %b are not copied a second time)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def place(
     """A fused `graph` with concatenations and views in place; the same object if there are none.
 
     windows: gives the windows of a fused body's results on the memory of its only operand.  None if
-        some result is not there, element for element.
+        some result does not consist of the elements in such a window.
     choose: decides whether a concatenation that can be in place becomes so.
     """
     return _Placement(graph, windows, choose).run()
@@ -143,8 +143,8 @@ class _Placement:
                 known[axis, operands] = whole
 
     def choose(self, node: Node) -> None:
-        """Assign slots to the operands that can be inside the result.  Forget `node` if there are
-        none, or if `ask` decides against it.
+        """Assign slots to the operands that can be inside the result.  Forget `node` if there
+        are no such operands, or if `ask` decides against it.
         """
         axis, operands, whole = _axis(node), self.operands[node], node.outputs[0]
         starts = accumulate((_along(v, axis) for v in operands[:-1]), initial=0)
@@ -158,7 +158,7 @@ class _Placement:
             del self.operands[node]
             return
         for v, slot in slots.items():
-            needs = self.fits(v, slot)  # with the operands already inside
+            needs = self.fits(v, slot)  # again, now that other operands are inside
             if needs is not None:
                 self.slots[v] = slot
                 self.inside.add(v)
@@ -367,7 +367,7 @@ def _within(part: Value, whole: Value, seen: Layout) -> Layout:
         if isinstance(n, int) and isinstance(extent, int):
             n += d.before + d.after
             dims.append(replace(d, span=extent if n != extent and not alone else 0))
-        else:  # both extents are equal
+        else:  # extents that are not both numbers are equal here
             dims.append(replace(d, span=0))
         alone = alone and same_dim(n, 1)
     return Layout(tuple(dims))
