@@ -88,8 +88,8 @@ class If(Control):
         return self.results or _types(self.then.outputs)
 
     def extents(self, branch: Graph) -> dict[Var, Dim]:
-        """The values of `symbols` after `branch`.  Raises ModelError if its results don't match
-        `results`.
+        """The values of `symbols` after `branch`.  Raises ModelError if the branch's results don't
+        match `results`.
         """
         return matched(self.symbols, self.results, _types(branch.outputs), branch.name)
 
@@ -195,7 +195,7 @@ class Loop(Control):
         return (self.steps is None) + self.conditional
 
     def split(self, inputs: Sequence[T]) -> tuple[Sequence[T], Sequence[T], Sequence[T]]:
-        """The node's inputs: carried values, sliced inputs, and values that are always the same."""
+        """Of a node's `inputs`: carried values, sliced inputs, and values that stay the same."""
         a = self.leading
         b = a + self.carried
         c = b + len(self.sliced)

@@ -30,7 +30,7 @@ from tilesmith.support.errors import InternalError, ModelError, UsageError
 def evaluate(
     graph: Graph, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The outputs by name, for `inputs` by name or in the graph's order.
+    """The outputs of a graph by name.  `inputs` are given by name or in the graph's order.
 
     Raises ModelError if an input is missing, unknown or of the wrong type, or if an extent measured
     by the graph is out of its range.

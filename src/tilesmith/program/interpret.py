@@ -30,7 +30,7 @@ from .run import BYTE, I64, Actions, Address, Located, Run
 from .visit import measurements_of
 
 _ARBITRARY = 0xA5
-"""Every byte of fresh memory."""
+"""The value of every byte of fresh memory."""
 
 
 def view(place: Address, dtype: np.dtype, shape: Sequence[int] = (), guard: int = 1) -> np.ndarray:

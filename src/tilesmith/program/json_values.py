@@ -1,7 +1,7 @@
 """Conversion of the main program to and from JSON values, by the declared fields of its nodes.
 
-A node becomes a JSON object of its fields, without those that have their default.  The key `step`
-contains the first word of a step's text.  An argument becomes its text (`program.operands`).
+A node becomes a JSON object of its fields.  Fields with their default value are left out.  The key
+`step` contains the first word of a step's text.  An argument becomes its text (`program.operands`).
 """
 
 from __future__ import annotations

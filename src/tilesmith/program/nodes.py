@@ -199,7 +199,8 @@ class Repeat(Step):
 class HostArray(Node):
     """A tensor that a host function reads or writes.
 
-    dtype: the element type.  For a host type, the memory contains the number of one object.
+    dtype: the element type.  For a host type, the memory contains the number that stands for one
+        object.
     place: the tensor's address.  Elements are in row-major order.
     shape: the extents, each a number or an "extent".
     """

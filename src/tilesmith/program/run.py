@@ -50,7 +50,7 @@ class Actions:
     copy: copies a number of bytes from one address to another.
     view: returns the array at an address, given its element type and shape.
     allocate: returns memory of a number of bytes.
-    kernel: calls a kernel with its arguments.  The last one is its workspace.
+    kernel: calls a kernel with its arguments.  The last argument is the kernel's workspace.
     sizes: calls a function of sizes, which computes values from extents.  Returns its error code.
     host: calls a function of the host with its inputs and outputs.
     part: runs a part on values.  Returns its results.

@@ -321,7 +321,7 @@ class _Verifier:
             raise self.wrong(f"nothing grows in slot {slot}", node)
 
     def size(self, size: int | Arg, node: Node) -> int:
-        """Checks a size in bytes and returns it; 0 for an "extent", which is not known."""
+        """Checks a size in bytes and returns it; 0 for an "extent", whose value is not known."""
         if isinstance(size, int):
             if not 0 <= size <= self.memory:
                 raise self.wrong(f"expected a size from 0 to {self.memory}, found {size}", node)

@@ -110,7 +110,10 @@ _STAND_INS: dict[type, tuple[str, tuple[type, ...]]] = {}
 
 
 def stand_ins(cls: type, expected: str, *others: type) -> None:
-    """Accept objects of the classes `others` for parameters with the annotation `cls`."""
+    """Accept objects of the classes `others` for parameters with the annotation `cls`.
+
+    expected: description of these parameters' values in messages.
+    """
     _STAND_INS[cls] = expected, others
 
 

@@ -1,11 +1,11 @@
-"""Locks in forked children.  A child has only the thread that forked, but every lock in its state
-at that moment.
+"""Locks in forked children.  Of the parent's threads, a child has only the one that forked.  Locks
+that other threads held stay locked in the child.
 
-If another thread held a lock, the lock would never be released in the child, and the child would
-wait for ever.  For instance, a server loads its models and forks its workers while
-`specialise="auto"` compiles on another thread.  So a fork first acquires the locks of state that a
-child can't take over (`wait_in_forks`).  Locks of single objects are replaced by new ones in the
-child (`renew_in_children`).  `subprocess` is not affected: its children run another program.
+Nothing would ever release such a lock in the child, and the child would wait for it for ever.  For
+instance, a server loads its models and forks its workers while `specialise="auto"` compiles on
+another thread.  So a fork first acquires the locks of state that a child can't take over
+(`wait_in_forks`).  Locks of single objects are replaced by new ones in the child
+(`renew_in_children`).  `subprocess` is not affected: its children run another program.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ V = TypeVar("V", int, str, bool)
 
 
 class Choose(Protocol):
-    """The value of `knob` for `nodes`, one of `options`."""
+    """The value of `knob` for `nodes`, one of `options`.  The pass itself prefers `default`."""
 
     def __call__(
         self, knob: str, nodes: Sequence[Node], options: tuple[V, ...], default: V

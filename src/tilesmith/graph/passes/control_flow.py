@@ -57,7 +57,7 @@ class _Simplification:
         self.nodes: list[Node] = []
         self.now: dict[Value, Value] = {}
         self.read = {*graph.outputs, *(v for n in graph.nodes for v in n.inputs)}
-        self.extents: dict[Expr, Dim] = {}  # symbols of removed control flow
+        self.extents: dict[Expr, Dim] = {}  # symbol of removed control flow -> its value
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
@@ -149,8 +149,9 @@ class _Simplification:
         self.extents |= {s: bound(d, self.extents) for s, d in extents.items()}
 
     def with_constants(self, body: Graph, given: Sequence[Value]) -> Graph:
-        """`body` with constants in place of inputs.  Its last inputs have the values `given`; those
-        of them that are constants are replaced.
+        """`body` with constants in place of those inputs whose values are constants.
+
+        given: the values of the body's last inputs, the only ones that are replaced.
         """
         formal = body.inputs[len(body.inputs) - len(given) :]
         sunk = {

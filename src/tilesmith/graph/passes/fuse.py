@@ -193,8 +193,8 @@ class _Fusion:
         group.
 
         Reshapes that divide by constants stay, since the schedule can avoid these divisions.  But a
-        reshape after copies of rows is left out: there a remainder is needed, since the copies of a
-        row become one row.
+        reshape after copies of rows is left out: its indices need a remainder, since the copies of
+        a row become one row.
         """
         if group.kind != "injective":
             return nodes

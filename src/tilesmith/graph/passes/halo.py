@@ -21,8 +21,8 @@ Pads = tuple[tuple[int, int], ...]
 
 
 def add_halos(graph: Graph, choose: Choose = preferred) -> Graph:
-    """`graph` with a halo on each computed value that a reader pads with zeros.  Values for which
-    `choose` prefers readers with peeled borders have none.
+    """`graph` with a halo on each computed value that a reader pads with zeros.  A value gets no
+    halo if `choose` prefers readers with peeled borders.
     """
     wanted: dict[Value, Pads] = {}
     readers: dict[Value, list[Node]] = {}

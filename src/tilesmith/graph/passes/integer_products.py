@@ -131,8 +131,8 @@ def _terms(op: MatMul | Conv, w: Value) -> int | None:
 
 
 def _per_channel(r: Rewriter, op: MatMul | Conv, n: Node, scale: Value, w: Value) -> Value | None:
-    """The scale of `w` in a shape that broadcasts to the result; None if it differs between terms
-    of one sum.
+    """The scale of `w` in a shape that broadcasts to the result; None if the scale differs
+    between terms of one sum.
     """
     if not scale.type.is_static:
         return None
@@ -153,8 +153,8 @@ a dequantisation is shorter.
 
 
 def _bounds(r: Rewriter, v: Value, depth: int = _DEEPEST) -> Bounds:
-    """Bounds of the integer elements of `v`.  Beyond a chain of `depth` nodes, they are those of
-    the type.
+    """Bounds of the integer elements of `v`.  Beyond a chain of `depth` nodes, the bounds of
+    the type are used.
     """
     whole = int(v.dtype.min), int(v.dtype.max)
     array = r.array(v)

@@ -66,8 +66,10 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """A block of memory, alive while nodes `first`..`last` run.  It has `bytes` bytes, which are
-    `size` at expected sizes.
+    """A block of memory, alive while nodes `first`..`last` run.
+
+    bytes: number of bytes, a formula if it depends on symbols.
+    size: number of bytes if all symbols have their expected sizes.
     """
 
     owner: Value | Node

@@ -64,8 +64,8 @@ def _sum(parts: Collection[Value], r: Rewriter, n: Node) -> Result:
 
 
 def _first_merged(r: Rewriter, branches: list[Value]) -> tuple[Value, Value, Value] | None:
-    """Two of the convolutions merged into one: the new convolution, and the two.  None if no pair
-    can be merged.
+    """A convolution that replaces two of the branches, and these two branches.  None if no two
+    branches can be merged.
     """
     for a, b in permutations(branches, 2):
         merged = _merged(r, a, b)
@@ -99,8 +99,8 @@ def _is_branch(r: Rewriter, v: Value, total: Value) -> bool:
 
 
 def _merged(r: Rewriter, a: Value, b: Value) -> Value | None:
-    """The sum of two convolutions as one, if the kernel of `b` fits into the kernel of `a`; else
-    None.
+    """One convolution that computes the sum of `a` and `b`, if the kernel of `b` fits into the
+    kernel of `a`; else None.
     """
     large, small = r.producer(a, Conv), r.producer(b, Conv)
     assert large is not None and isinstance(large.op, Conv)

@@ -149,8 +149,10 @@ class _Overwriting:
         return own is None or own not in self.uses or self.uses[own][-1] < self.uses[data][0]
 
     def settle(self, out: int, home: int) -> None:
-        """Let a result of the program be written to its input's memory, or else copied there at the
-        end.
+        """Write a result of the program directly to the memory of its input if this is possible;
+        otherwise add a copy at the end.
+
+        out, home: the numbers of the result and of the input.
         """
         value, target = self.graph.outputs[out], self.graph.inputs[home]
         if value is target:

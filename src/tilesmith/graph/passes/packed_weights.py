@@ -85,7 +85,7 @@ def _packed(r: Rewriter, n: Node, choice: Choice) -> Result:
     block = weights.block or inner
     chunk = _chunk(block, inner)
     if weights.block and weights.axis % 2 != int(weights.turned):
-        return None  # blocks along the columns
+        return None  # a block must be along the axis of the sums
     if chunk < min(SHORTEST_CHUNK, inner) or not choice(n, q.dtype.bits):
         return None
     blocks, bits = -(-inner // block), q.dtype.bits

@@ -251,8 +251,8 @@ class _Placement:
     def view(self, node: Node, body: Graph) -> Windows | None:
         """The windows of the results of `node` on its operand's memory.
 
-        If one is a result of the program, which has its own memory, the operand must be able to lie
-        there.
+        None if there are no such windows.  A result of the program has memory of its own.  Its
+        window is possible only if the operand can lie in this memory.
         """
         if len(node.inputs) != 1 or node.inputs[0] in self.graph.constant:
             return None
@@ -334,7 +334,7 @@ def _split_axis(node: Node) -> int | None:
 
 
 def _along(v: Value, axis: int) -> int:
-    """The constant extent of a concatenation's operand along its axis: see `_concat_axis`."""
+    """The extent of `v` along the axis of a concatenation, a number as `_concat_axis` requires."""
     extent = v.type.shape[axis]
     assert isinstance(extent, int)
     return extent

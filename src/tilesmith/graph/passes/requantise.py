@@ -158,7 +158,9 @@ def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value], kept: set[Value])
 
 
 def _unlimited(r: Rewriter, v: Value, low: int, high: int) -> Value:
-    """`v` without a clip that the later clip to `low` and `high` after rounding makes redundant."""
+    """`v` without clips that are redundant, since `v` is later rounded and clipped to `low` and
+    `high`.
+    """
     while (node := r.producer(v, Relu, Clip)) is not None:
         below, above = (node.op.min, node.op.max) if isinstance(node.op, Clip) else (0, None)
         is_free = below is None or round(below) <= low

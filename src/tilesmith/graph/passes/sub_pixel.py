@@ -108,8 +108,11 @@ def _phases_of(size: int, kernel: int, stride: int, begin: int, out: int) -> lis
     """The phases of a result with `out` positions that begins at position `begin` of the full
     result.
 
-    Position `i * stride + q` of this result is the sum of `x[i + shift - t] * w[first + t *
-    stride]` over t.
+    size, kernel: extents of x and of the kernel.
+
+    Position `i * stride + q` of this result belongs to phase q.  It is the sum of
+    `x[i + shift - t] * w[first + t * stride]` over t, with
+    `shift, first = divmod(q + begin, stride)`.
     """
     count = -(-out // stride)
     phases = []
