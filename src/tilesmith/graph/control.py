@@ -195,7 +195,7 @@ class Loop(Control):
         return (self.steps is None) + self.conditional
 
     def split(self, inputs: Sequence[T]) -> tuple[Sequence[T], Sequence[T], Sequence[T]]:
-        """Of a node's `inputs`: carried values, sliced inputs, and values that stay the same."""
+        """Three groups of a node's `inputs`: carried values, sliced inputs, unchanging values."""
         a = self.leading
         b = a + self.carried
         c = b + len(self.sliced)

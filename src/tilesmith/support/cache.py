@@ -124,7 +124,7 @@ class Cache:
         renew_in_children(self)
         self._size: int | None = None  # estimated bytes in the store; None until first needed
         self._usable: bool | None = None
-        self._trusted: set[Path] = set()  # folders of entries that passed the check
+        self._trusted: set[Path] = set()  # sub-folders of the store that passed the check
 
     def get(self, key: str) -> bytes | None:
         """The blob stored under `key`, or None."""
