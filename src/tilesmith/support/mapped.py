@@ -1,8 +1,8 @@
 """Mapped files: model files, and arrays inside them.
 
 A mapping shows the file's *current* contents: overwriting the file changes arrays that were already
-checked.  So results computed from a model's arrays are valid only after `check_unchanged`.  Compiled
-programs keep no mapping of a model's file.
+checked.  So results computed from a model's arrays are valid only after `check_unchanged`.  An
+executable keeps no mapping of a model's file.
 """
 
 from __future__ import annotations

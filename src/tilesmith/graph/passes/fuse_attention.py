@@ -79,7 +79,7 @@ def attention(
             elif (
                 isinstance(node.op, Reshape) and same_shape(out[-2:], shape[-2:]) and len(live) == 1
             ):
-                shape = out  # the reshape splits the axis of heads, or merges axes into it
+                shape = out  # the reshape splits or merges the axes of heads
             elif s.kind != "elementwise" or not (
                 same_shape(out, shape) or same_shape(out, (*shape[:-1], 1))
             ):
