@@ -66,8 +66,8 @@ class OutputCheck:
     error: largest difference from the reference's range, relative to the reference's largest
         magnitude.
     bound: the error that the accuracy policy allows for the element type; 0 if it is exact.
-    stepped: number of elements that a rounding step put further away than `bound`, but within the
-        reference's range.
+    stepped: number of elements that differ from the reference by more than `bound`, but not from
+        the reference's range, because of a rounding step.
     """
 
     dtype: str
@@ -376,7 +376,9 @@ def _run_alone(
     node = _bound(node, sizes)
     renamed = {v: replace(v, name=f"in{i}") for i, v in enumerate(dict.fromkeys(node.inputs))}
     names = tuple(f"out{i}" for i in range(len(node.outputs)))
-    for o, i in in_place:  # the memory is large enough for the longer value
+    # An input that shares memory with a longer output gets the type of the output, so that the
+    # memory is large enough.
+    for o, i in in_place:
         renamed[node.inputs[i]] = replace(renamed[node.inputs[i]], type=node.outputs[o].type)
     single = replace(node, inputs=tuple(renamed[v] for v in node.inputs))
     order = {v: i for i, v in enumerate(renamed)}

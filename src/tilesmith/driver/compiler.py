@@ -281,8 +281,8 @@ def build(
     schedule: the schedule; for "auto", rules choose one by the structure of the expressions.
     args: every placeholder, and at least one value of each output.
     in_place: for each output that is written into an input's array, that input.  Such an output is
-        not a parameter of the function.  Even without it, a caller may pass the same array for an
-        input and an output if `in_place` would allow it.
+        not a parameter of the function.  An output that is left out here is a parameter, and a
+        caller may pass an input's array for it where `in_place` would allow this pair.
     accuracy: "strict" fixes every bit of the results (docs/accuracy.md).
     options: all other options.
 

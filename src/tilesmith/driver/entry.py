@@ -61,9 +61,10 @@ def compile(
 ) -> Executable:
     """Compile a model to native code.
 
-    model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, a `Graph`; a `torch.nn.Module`,
-        a `torch.export.ExportedProgram` or an archive of it (a path to a `.pt2` file, or its
-        bytes), TorchScript or a file of it, of which it makes a `CompiledModule` (docs/pytorch.md).
+    model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, a `Graph`; or a model of
+        PyTorch, which becomes a `CompiledModule` (docs/pytorch.md): a `torch.nn.Module`, a
+        `torch.export.ExportedProgram` or an archive of it (a path to a `.pt2` file, or its bytes),
+        TorchScript or a file of it.
     example_inputs: arguments with which a `torch.nn.Module` or TorchScript is traced: a tuple of
         positional arguments, a mapping of keyword arguments, or one tensor.
     example_kwargs: keyword arguments of the trace beside positional `example_inputs`.
@@ -81,8 +82,8 @@ def compile(
         sizes: `{"batch": 8}`, or a list of these mappings; "auto": for the sizes that many calls
         have, in the background.  The executable chooses.
     options: all other options.
-    pins: by name, values for choices of the model and knobs of its kernels, used where they are
-        among the options.
+    pins: by name, values for choices of the model and knobs of its kernels.  A value is used
+        wherever it is among the options of the choice or knob.
     forbid: by name, values that these choices and knobs must not get.  Records that violate `pins`
         or `forbid` are not used (see docs/tuning.md for the names).
     values: by name, inputs that get a fixed value, such as those that shapes depend on.  The
@@ -91,8 +92,8 @@ def compile(
         and warns once; "error" refuses them (docs/host.md).  This also holds for operators that a
         device can't run, which run on the CPU.  With "cpu", the CPU also runs the model if a device
         is missing, refuses the model or fails; a warning is logged (docs/gpu.md).
-    optional: initialisers of an ONNX model, by name, that become inputs, the last ones in this
-        order.  A call may leave them out: their values are the defaults.
+    optional: initialisers of an ONNX model, by name, that become inputs.  They follow the model's
+        own inputs, in this order.  A call may leave them out: their values are the defaults.
     signature: of a model that has several functions, the name of the one to compile (default: its
         main one).  `Executable.signatures` lists them.
     in_place: by name, outputs that live in the memory of an input, such as caches
@@ -219,7 +220,8 @@ def of_frontend(
     """A request whose model a frontend can read, and for a PyTorch model its exported program.
     Raises UsageError if another kind of model has example inputs.
 
-    options: determine where PyTorch's answers about an archive are kept; None: they are not kept.
+    options: determine the cache for what PyTorch says about an archive; without options, that is
+        not cached.
     """
     model, dynamic = request.model, request.dynamic
     example_inputs, example_kwargs = request.example_inputs, request.example_kwargs

@@ -52,7 +52,7 @@ def export(
     folder: created if needed; receives headers, library, weights and an example.
     name: name of the library and prefix of its functions: a C identifier.
     targets: levels of one kind of processor, such as `("x86-64-v4", "x86-64-v3")`, the best first:
-        the library holds code for each and takes the first that its processor can run.  Default:
+        the library holds code for each and runs the first that the processor supports.  Default:
         the target of `options`.
     format: "shared", "static", "object": one relocatable object, "plugin": a library with the model
         as one operator for other engines (see `export_plugin`), "python": a `.tsm` file with a
@@ -92,7 +92,7 @@ def exported(
     sign: str | Path | None = None,
     glibc: str | None = None,
 ) -> Exported:
-    """`export` for a request."""
+    """Write the model of a request as a C library; the arguments are those of `export`."""
     options = request.options
     if options.precision == AUTO:
         raise UsageError(

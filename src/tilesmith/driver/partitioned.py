@@ -87,7 +87,9 @@ def _refused(graph: Graph, session: Session) -> dict[Node, str]:
 
 
 def _shown_refusal(node: Node, session: Session) -> str:
-    """Reason in a node's operator or types why the device can't run it; empty if there is none."""
+    """Reason why the device can't run a node, if the node's operator or types show one; else
+    empty.
+    """
     op, device = node.op, session.target.device
     assert device is not None
     if isinstance(op, Measure):

@@ -46,10 +46,11 @@ class Recipe:
         weights: Mapping[str, np.ndarray],
         programs: Sequence[tuple[Mapping[str, int], Program]],
     ) -> list[Program] | None:
-        """Programs with new weights that replace `programs`, each with the sizes for which it is
-        made; None if they already have these weights.
+        """Replacements of `programs` that have new weights; None if the programs already have these
+        weights.
 
-        weights: new contents by name; others stay.
+        weights: new contents by name; other weights stay.
+        programs: each program, after the sizes for which it was compiled.
 
         Raises ModelError, which lists all names, shapes and element types that do not fit.
         """

@@ -30,8 +30,8 @@ def _repeated_option(flag: str, metavar: str, help: str, default: Any = None) ->
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A model to compile.  `compile` explains the fields that are called like its arguments.
-    Fields with metadata are also options of the command line, which the metadata describe.
+    """A model to compile.  `compile` explains the fields that have the names of its arguments.
+    Fields with metadata are also options of the command line; the metadata describe the options.
 
     model: the source.
     options: target, threads, accuracy and all other options.
@@ -115,12 +115,12 @@ class Request:
         return Request(model, options, **asked)
 
     def levels(self, targets: Sequence[str]) -> Sequence[Request]:
-        """The same model for each of these targets; without targets, only for its own."""
+        """Requests for the same model, one per target; without targets, one for its own target."""
         named = targets or (self.options.target,)
         options = (self.options.with_(target=t) for t in named)
         return [replace(self, options=o) for o in options]
 
     def on_cpu(self) -> Request:
-        """The same model for this machine's CPU, without the limits of a device."""
+        """A request for the same model on this machine's CPU, without the limits of a device."""
         options = replace(self.options, target="native", memory_limit=None, time_limit=None)
         return replace(self, options=options)

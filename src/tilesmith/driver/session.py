@@ -35,8 +35,8 @@ _log = logger("records")
 
 
 class Tuned(Protocol):
-    """Looks up tuning's decisions for the text of a workload, or those for a relative: a similar
-    workload, found by its `family`.  `fits` must accept the decisions.
+    """Looks up tuning's decisions for the text of a workload.  If there are none, it looks for a
+    relative: a similar workload with the same `family`.  Only decisions that `fits` accepts count.
     """
 
     def __call__(
@@ -60,8 +60,8 @@ class Question:
 
 
 FITTED_SHARE = 1 / 128
-"""Fraction of a model's distinct groups for which decisions of relatives are fitted; at least one
-group.
+"""Fraction of a model's distinct groups for which decisions of relatives (similar workloads) are
+fitted, that is, adapted to the group (`tuned.refit`); at least one group.
 
 The largest groups come first.  A fit lowers two kernels, and meanwhile no other kernel is compiled.
 On two cores a fit takes about as long as compiling seven kernels.  With records of other models,
@@ -138,7 +138,7 @@ class Session:
         if self.tuned is None and self.asked is None:
             return default
         workload = choice_workload(knob, nodes, self.options.accuracy)
-        if default != own:  # trials with another default have another baseline
+        if default != own:  # tuning with another default has another baseline
             workload = f"{workload}\nnot {own!r} but {default!r}"
         decisions = self.decisions(workload)
         if decisions.get(knob, default) in options and decisions.get(knob, default) not in allowed:

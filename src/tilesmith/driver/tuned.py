@@ -183,8 +183,9 @@ def predicted_seconds(
     threads: int,
     constants: Place = "l3",
 ) -> float:
-    """Seconds of a group's kernel in the performance model.  `constants`: the place of its
-    constants.
+    """Seconds of a group's kernel in the performance model.
+
+    constants: the level of memory that holds the group's constants.
     """
     quiet = Session(session.options, session.target)
     final = lower_loops(group.lower("k", Config(decisions)), quiet)

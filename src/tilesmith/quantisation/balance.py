@@ -7,7 +7,7 @@ channels.  For any s > 0 per channel
 
 with w * s along the layer's inputs.  So large channels of x become smaller.  The weights become
 larger instead, but they have a scale per channel of the result.  The division costs nothing where
-the producer of x can do it by other constants:
+other constants in the producer of x can absorb it:
 
     layer norm          its scale and bias are divided           (Xiao et al., SmoothQuant, 2022)
     a layer and Relu    its weights and bias are divided         (Nagel et al., Data-Free
@@ -219,7 +219,7 @@ class _Plan:
         return r.add(Add(), other, r.constant(divided.astype(np.float32)))
 
     def norm(self, r: Rewriter, n: Node) -> Result:
-        """A norm with its scale and bias divided, so that its results are."""
+        """A norm with its scale and bias divided, so that the norm's results are divided."""
         by = self.norms.pop(n.outputs[0], None)
         if by is None:
             return None

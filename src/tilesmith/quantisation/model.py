@@ -23,8 +23,8 @@ Answers = dict[str, np.ndarray]
 class Distance:
     """The distance of answers from the answers of the model of floats, over all samples so far.
 
-    noise, signal: sums of squares by output: of the differences, and of the model of floats'
-        answers.
+    noise: for each output, the sum of the squared differences.
+    signal: for each output, the sum of the squared answers of the model of floats.
     cosines: for each sample, the cosine similarity of the answers, all outputs concatenated.
     """
 
@@ -37,7 +37,7 @@ class Distance:
         return Distance({}, {}, [])
 
     def add(self, found: Answers, expected: Answers) -> None:
-        """Add the answers to one sample.  Only outputs of floats count."""
+        """Include the answers to one sample.  Only outputs of floats count."""
         products = squares = own = 0.0
         for name, e in expected.items():
             if e.dtype.kind != "f":

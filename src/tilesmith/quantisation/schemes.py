@@ -67,7 +67,8 @@ class _Emitter:
 
     treated: layers and their treatments, by the layer's result.
     biases: layers and the corrections of their biases, by the result of the bias's addition.
-    quantised: the dequantised values so far, by the original value and its map (None: dynamic).
+    quantised: the values quantised and dequantised so far, by the original value and its map to
+        integers (None for a dynamic range).
     """
 
     treated: dict[Value, tuple[Layer, Treatment]] = field(default_factory=dict)
@@ -104,8 +105,8 @@ class _Emitter:
         return r.add(Add(), other, r.constant(old + _along_channels(layer, correction)))
 
     def _fixed(self, r: Rewriter, x: Value, by: Affine) -> Value:
-        """`x`, quantised and dequantised.  Operators before it that only move elements get the
-        integers, so that they move bytes.
+        """`x`, quantised and dequantised.  If operators that only move elements produce `x`, the
+        quantisation goes before these operators, so that they move bytes.
         """
         if (x, by) not in self.quantised:
             scale = r.constant(np.asarray(by.scale, np.float32))

@@ -1,4 +1,4 @@
-"""Memory of a program's values: parts of the arena, slots, and cells of loops."""
+"""Memory of a program's values: parts of the arena, slots outside of it, and cells of loops."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tilesmith.program.nodes import Arg, Carried, Slice, Step
 class Growth:
     """Memory for one value, allocated as soon as its size is known.
 
-    slot: number of the memory.
-    target: number of the pointer to the memory, if the memory alternates with the next slot (see
-        `Grow`).
+    slot: number of the slot that is the memory.
+    target: number of the pointer to memory that a loop writes, if this slot and the next one
+        alternate (see `Grow`); else None.
     shorter: the shorter value that the memory already contains and keeps (see `appends`).
     """
 
@@ -54,10 +54,10 @@ class Cells:
 
     number: the iteration number.
     again: the condition.
-    others: for each carried value, the buffer that alternates with the result; None if slots
-        alternate.  A value that is appended to needs no buffer.
+    others: for each carried value, the buffer that alternates with the result; None if two slots
+        alternate instead.  The buffer has no bytes if iterations append to the value.
     bytes: total size in bytes.
-    extents: the first of the extents that the loop finds; the others follow it.
+    extents: the first of the extents that the loop measures; the rest follow.
     """
 
     number: int
@@ -91,8 +91,8 @@ class LoopParts:
     """A loop under construction.
 
     body: the loop's body.
-    border: places of the body's inputs, and of the results that it computes.
-    slices: pointers to elements.
+    border: places of the body's inputs, and of those results that the body computes.
+    slices: pointers that move to the next element in each iteration.
     carried: values that one iteration passes to the next.
     growths: memory that grows for results of the body.
     start: steps before the loop.
@@ -132,7 +132,7 @@ def results_of(op: Loop) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
 
 
 def is_aliased(op: Loop, carried: Value, stacked: Sequence[Value]) -> bool:
-    """Whether the next iteration reads a carried value in place in a collected result."""
+    """Whether a carried value is also collected, and the next iteration reads it there."""
     return op.ran is None and carried in stacked and carried in op.body.producer
 
 

@@ -158,7 +158,9 @@ class Sizes:
         return largest([n for n, known_at in self._scratch_at if known_at == stage])
 
     def report(self) -> tuple[Report, ...]:
-        """The step that reports measured extents of results to the caller; empty without any."""
+        """The step that reports measured extents of results to the caller; an empty tuple if no
+        extent is measured.
+        """
         shapes = ((i, tuple(map(self.amount, self._results[i]))) for i in self.grown)
         return (Report(len(self._results), tuple(shapes)),) if self.grown else ()
 

@@ -113,7 +113,7 @@ class Placement:
     ) -> tuple[Step, ...]:
         """The steps of a graph.
 
-        border: places of its inputs, and of the outputs that it computes.
+        border: places of the graph's inputs, and of those outputs that the graph computes.
         base: beginning of the graph's part of the arena.
         growths: memory to allocate for outputs that the graph computes.
         before: places of the extents that are known before the graph runs.

@@ -1,10 +1,11 @@
 """Identity of a model in the cache: a hash of its bytes.
 
 The cache also keeps the hash of a file under the state of that file, so that a second process need
-not read 400 MB again.  The kernel sets the time of change that is part of the state; no program can
-set it back.  But two writes within one tick of the clock leave one time, and a page that is written
-through a mapping gets a new time only after it was written back.  So the hash of a file is kept
-only if the file was left alone for `SETTLED_SECONDS` before.
+not read 400 MB again.  The state includes the file's time of change.  The operating system sets
+this time, and no program can set it back.  But two writes within one tick of the clock leave the
+same time.  And a write to a page that is mapped into memory changes the time only when the page is
+written back.  So the hash of a file is kept only if the file was not changed in the last
+`SETTLED_SECONDS`.
 
 This module imports little: threads hash a model while the rest of the package is imported.
 """
@@ -98,10 +99,10 @@ def identify(model: Any, known: Cache | None = None) -> Identity | None:
 
 @contextmanager
 def identifying(model: Any, options: Options, known: Cache | None) -> Iterator[Identified]:
-    """A context in which threads compute the model's identity.  It yields a function that waits for
-    the identity, which returns None if programs are not kept.
+    """A context in which the model's identity is computed in the background.  It yields a function
+    that waits for the identity and returns it.  The function returns None if programs are not kept.
 
-    known: the cache of programs.
+    known: the cache that keeps hashes of files.
     """
     if not keeps_programs(options):
         yield lambda: None

@@ -72,10 +72,8 @@ class SavedProgram:
         """The place of a program in the cache; None if it is not kept.  A program is not kept if
         its model is neither a file nor bytes, if there is no cache, or if passes are to be shown.
 
-        identified: returns the model's identity.
-        cache: the cache of programs.
-
-        The caller may omit both.
+        identified: returns the model's identity (default: it is computed here).
+        cache: the cache of programs (default: by the request's options).
         """
         model, options = request.model, request.options
         cache = cache_of(options, "programs") if cache is None else cache
@@ -126,7 +124,7 @@ class SavedProgram:
 
         def weights(key: str) -> Path | None:
             entries.append(key)
-            # Read after the program, so that the program is evicted first.
+            # The weights are read after the program, so that the cache evicts the program first.
             return self.cache.file(key)
 
         try:
@@ -204,7 +202,7 @@ def _records(options: Options) -> str:
             stamp = stamp_of(file)
         except OSError:
             continue
-        if stamp[2]:  # an open database has an empty log
+        if stamp[2]:  # opening the database creates an empty log, which changes nothing
             state.append(stamp)
     return repr((state, options.nearest, thread_count(options.threads)))
 

@@ -27,7 +27,7 @@ class Body(FoldingBuilder):
     """The builder of a body.
 
     Values of the enclosing graph are captured: constants are shared, and other values become
-    inputs.  These follow the inputs that the body's operator passes.
+    inputs of the body, after the inputs that its operator declares (see `given`).
     """
 
     def __init__(self, outer: FoldingBuilder, name: str, is_branch: bool = False) -> None:
@@ -41,14 +41,14 @@ class Body(FoldingBuilder):
         """The reason why no sizes satisfy the body's nodes, so that the body can't be a graph."""
         self._outer = outer
         self.measured = outer.measured
-        # Messages name the node that has this body.
+        # Errors inside the body name the node that holds the body.
         self._loc, self._label = outer._loc, outer._label
         self._inside: dict[Value, Value] = {}
         self.captured: list[Value] = []
         """The values of the enclosing graph that are inputs of the body, in order."""
 
     def given(self, types: Sequence[TensorType]) -> list[Value]:
-        """New inputs of these types, which the operator passes to the body."""
+        """New inputs of the given types, for values that the operator passes to the body."""
         return [self.input(f"in{len(self._inputs)}", t) for t in types]
 
     def capture(self, value: Value) -> Value:
@@ -71,7 +71,12 @@ class Body(FoldingBuilder):
         return self.input(f"in{len(self._inputs)}", value.type)
 
     def refuse(self, why: str, types: Sequence[TensorType], loc: str) -> tuple[Value, ...]:
-        """Results of `types` from an empty body.  The body refuses every run that reaches it."""
+        """Zeros with the given types, as the results of a body that refuses every run that reaches
+        it.
+
+        why: the reason, for the run's error.
+        loc: the node that the error names.
+        """
         zero = symbol("misfits", 0, 0)
         self.add(Measure((zero,), (0,), f"misfits ({why})"), self.add(Extents((1,), (1,))), loc=loc)
         return tuple(
@@ -103,7 +108,9 @@ class Body(FoldingBuilder):
 def alternatives(
     bodies: Sequence[Body], results: Sequence[Sequence[Value]]
 ) -> tuple[list[Graph], tuple[Value, ...]]:
-    """The graphs of bodies, all with the same inputs, and the captured values for these inputs."""
+    """The graphs of the bodies, and the captured values that they all have as inputs, in the same
+    order.
+    """
     captured = tuple(dict.fromkeys(v for b in bodies for v in b.captured))
     graphs = []
     for body, values in zip(bodies, results, strict=True):

@@ -1,4 +1,4 @@
-"""Import of branches, and functions that loops need, too.
+"""Import of branches.  The import of loops uses some of these functions, too.
 
 If a condition is known, it chooses a branch.  Otherwise the node becomes a graph node with two
 bodies.  If the branches' results differ in an extent, the graph node defines a symbol for the
@@ -88,8 +88,11 @@ def branched(
 def selected(
     n: CallingNode, index: Value, branches: Sequence[Any], arguments: Sequence[Slot], first: int = 0
 ) -> Result:
-    """The results of the graph of `branches` that `index` - `first` selects; of the last one if
-    there is none such.  `n.inline` and `n.nest` must take functions of a builder and arguments.
+    """The results of graph number `index` - `first` of `branches`, or of the last graph if that
+    number is out of range.
+
+    Not only graphs of the model are passed to `n.inline` and `n.nest`, but also functions of a
+    builder and arguments.
     """
     if len(branches) < 2:
         return results_of(n.inline(branches[0], arguments, n.loc)) if branches else ()

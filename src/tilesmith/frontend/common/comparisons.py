@@ -18,7 +18,9 @@ MODES = (
     "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",
     "BRANCH_MEMBER",
 )  # fmt: skip
-"""Comparisons of a feature with a node's value, in the order of TreeEnsemble's numbers."""
+"""Comparisons of a feature with a node's value, in the order of ONNX's numbers for them (see the
+attribute `nodes_modes` of TreeEnsemble).
+"""
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
 LEAF = 7

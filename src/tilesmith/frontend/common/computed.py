@@ -27,7 +27,9 @@ _FAR = 1 << 40
 
 
 def taken(n: NodeContext, x: Value, axis: int, places: Value) -> Value:
-    """The slices of x at `places` along `axis`.  Clamped places need no check in a kernel."""
+    """The slices of x at `places` along `axis`.  The places are clamped to the axis, so the kernel
+    need not check them.
+    """
     if same_dim(x.type.shape[axis], 0):  # then nothing is taken
         dims = (*x.type.shape[:axis], *places.type.shape, *x.type.shape[axis + 1 :])
         return n.const(0, x.dtype).expand(*dims)
@@ -44,7 +46,7 @@ def viewed(n: NodeContext, x: Value, dims: tuple[Dim, ...]) -> Value:
     """x in the shape `dims`.  A run with another number of elements is refused elsewhere."""
     if any(same_dim(d, 0) for d in x.type.shape):
         return n.const(0, x.dtype).expand(*dims)
-    # Copying a flattened tensor takes one loop.
+    # The tensor is flattened first, since a flat tensor is copied by a single loop.
     flat = x if x.type.rank == 1 else x.reshape(extents.product(x.type.shape))
     return n.add(Reinterpret(dims), flat)
 
@@ -223,8 +225,8 @@ def running(n: NodeContext, x: Value, axis: Value, make: Callable[[int], Op]) ->
 def _on_axes(
     n: NodeContext, given: Value, axes: Value | Sequence[int], rank: int, default: int
 ) -> Value:
-    """A number for each of `rank` axes: the number in `given` for axes that are named, else
-    `default`.
+    """A number for each of `rank` axes: for an axis in `axes` the number at the same position in
+    `given`, else `default`.
     """
     if not isinstance(axes, Value):
         if tuple(axes) == tuple(range(rank)):
@@ -287,8 +289,11 @@ def _known_steps(
 def _offsets(
     n: NodeContext, numbers: Value, is_moved: Sequence[bool], bounds: Sequence[Dim] = ()
 ) -> tuple[Dim, ...]:
-    """`numbers`, none negative, as extents with the expected size 0.  Axes that are not moved get
-    0.
+    """Offsets along the axes, as extents with the expected size 0.
+
+    numbers: the offsets, none of them negative.
+    is_moved: for each axis, whether it has an offset; others get 0.
+    bounds: upper bounds of the offsets.
     """
     known = n.builder.partly(numbers)
     known = [k if moved else 0 for k, moved in zip(known, is_moved, strict=True)]

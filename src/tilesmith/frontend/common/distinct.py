@@ -17,9 +17,9 @@ def groups(
 ) -> tuple[Value, Value, Value]:
     """Groups of equal rows: the first row of each group, the group of each row, the groups' sizes.
 
-    order: the rows in ascending order; equal rows keep their order.
-    is_sorted: whether groups have the same order; otherwise they have the order of their first
-        rows.
+    order: row numbers that sort the rows in ascending order; equal rows keep their order.
+    is_sorted: whether the groups are in ascending order, too; otherwise they are in the order in
+        which their first rows occur.
     """
     count = rows.type.shape[0]
     ordered = n.add(gather.Gather(0), rows, order)

@@ -48,13 +48,13 @@ class OpenValueError(OpenDimensionError):
 
 @contextmanager
 def errors_name(model: str) -> Iterator[None]:
-    """A context in which errors become one line that begins with the model's name, if it has
-    one.
+    """A context in which the message of an error becomes one line that begins with the model's
+    name, if the model has a name.
     """
     try:
         yield
     except UnequalDims:
-        raise  # the driver imports the model again
+        raise  # the caller then imports the model again
     except ValuesNeededError as e:
         raise ValuesNeededError(_one_line(model, e), e.inputs) from None
     except OpenShapesError as e:

@@ -1,9 +1,9 @@
 """Graph operators made from a user's function that returns tensor expressions or a schedule.
 
-One registered operator has three classes.  Programs call the first one, which is a composite
-operator.  For inputs of given types it decomposes into one of the other two.  The second class is a
-tensor expression, which is fused with adjacent operators and scheduled by rule.  The third class is
-loops, for a user's schedule, `te.extern` or `te.scan`.
+Each operator of a user has three classes.  Programs call the first class, a composite operator.
+For inputs of given types it decomposes into one of the other two.  The second class is a tensor
+expression, which is fused with adjacent operators and scheduled by rule.  The third class is loops,
+for a user's schedule, `te.extern` or `te.scan`.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def define(definition: Definition) -> type[Op]:
         "as_loops": _entered(f"{name}.loops", _Loops, of),
     }
     made = _entered(name, _Called, {**of, **parts})
-    expansion.cache_clear()  # an operator replaced another one of the same name
+    expansion.cache_clear()  # the new operator may replace one of the same name
     infer.cache_clear()
     return made
 

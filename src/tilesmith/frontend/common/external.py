@@ -2,12 +2,12 @@
 
 A model names its data files itself, so a hostile model could name any file of the machine. Files
 are opened beneath the model's folder one path component at a time, relative to the folder opened
-before (`openat`), and links are refused at every step.  Only regular files are read, and only
-within their size.
+before (`openat`), and links are refused at every step, with one exception.  Only regular files are
+read, and only within their size.
 
-Only one kind of link is followed: a data file may be a link to a file beneath the folder of the
-model's own file.  Caches store models in this way: the files are links into a folder of contents.
-The target of a link is opened with the same checks, beneath that folder.
+The exception: a data file may be a link to a file beneath the folder of the model's own file.
+Caches store models in this way: the files are links into a folder of contents.  The target of a
+link is opened with the same checks, beneath the folder of the model's own file.
 """
 
 from __future__ import annotations

@@ -118,8 +118,9 @@ class FoldingBuilder(Builder):
         The small result of an equal earlier operator is reused, so that a size computed twice is
         measured once.
 
-        Extents that are equal only for some sizes are assumed to be equal, if no rule replaces a
-        symbol. A run checks this before it begins (decision 75).
+        The operator may need two extents to be equal that are equal only for some sizes.  If no
+        symbol can be replaced so that they always are, they are assumed to be equal, and a run
+        checks this before it begins (decision 75).
 
         Errors do not name `loc`: the importer adds it to all errors of a node.  Raises ModelError
         if a result has more than `MAX_ELEMENTS` elements even if each symbol is 1, UnequalDims if
@@ -151,7 +152,9 @@ class FoldingBuilder(Builder):
         return result
 
     def _is_replaced(self, error: UnequalDims) -> bool:
-        """Whether to replace symbols so that two extents become equal."""
+        """Whether the importer should replace symbols so that the two extents of `error` become
+        equal.
+        """
         a, b = error.first, error.second
         if not (self.always_runs and self.measured.isdisjoint(symbols_of((a, b)))):
             return False
@@ -256,8 +259,8 @@ class FoldingBuilder(Builder):
     def _fitted(
         self, op: Op, inputs: tuple[Value, ...], error: UnequalDims, loc: str
     ) -> tuple[Any, ...]:
-        """The operator and its operands, with the two extents of `error` made equal.  In an
-        elementwise operator, a measured extent may also be 1.  A run checks this.
+        """The operator and its operands, with the two extents of `error` made equal.  A run checks
+        that they are; in an elementwise operator, a measured extent may also be 1.
         """
         a, b = error.first, error.second
         is_measured = not self.measured.isdisjoint(symbols_of((a, b)))
@@ -288,13 +291,16 @@ class FoldingBuilder(Builder):
         return op, *wide
 
     def assume_equal(self, a: Dim, b: Dim, loc: str) -> None:
-        """Refuses, before they begin, runs in which two extents differ.  Errors name `loc`."""
+        """Refuses runs in which two extents differ, at the beginning of the run.  The error names
+        `loc`.
+        """
         if (a, b) in self._assumptions:
             return
         wanted = b if isinstance(b, int) else 0
         excess = a if isinstance(b, int) else extents.difference(a, b)
         here, made = len(self._nodes), self._made
-        self._made = {}  # the new nodes move to the front, so they can't use earlier results
+        # The new nodes move to the front of the graph, so they can't use results of other nodes.
+        self._made = {}
         elements = self.add(Extents((excess,), (1,)))
         fit = symbol("fit", wanted, wanted)
         self.add(Measure((fit,), (wanted,), str(excess)), elements, loc=loc)
@@ -475,8 +481,8 @@ class FoldingBuilder(Builder):
         )
 
     def _behind(self, value: Value) -> Iterator[Value]:
-        """`value` and its direct and indirect operands, each once, without those of known
-        values.
+        """`value` and its direct and indirect operands, each once.  The operands of a value with
+        known contents are left out.
         """
         pending, seen = [value], {value}
         while pending:

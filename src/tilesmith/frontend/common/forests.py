@@ -53,7 +53,9 @@ class Keys:
             n.bad("expected nodes with numbers of their own, found two with the same")
 
     def _keys(self, trees: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A unique key for each pair of tree and node number, and whether the model has both."""
+        """A unique key for each pair of a tree and a node number, and whether the model has this
+        tree and this number at all.
+        """
         (t, has_tree), (i, has_id) = _searched(self._trees, trees), _searched(self._ids, ids)
         return t * len(self._ids) + i, has_tree & has_id
 
@@ -77,9 +79,9 @@ def _searched(values: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def combined(n: NodeContext, x: Value, forest: Forest, outputs: int, combine: str) -> Value:
-    """Combine the weights of the leaves that samples x T[samples, features] reach.
+    """Combine the weights of the leaves that each sample reaches, to T[samples, outputs].
 
-    The result is T[samples, outputs].
+    x: the samples, T[samples, features].
 
     An output for which no leaf has a weight gets the start value of the combination.
     """

@@ -1,8 +1,9 @@
 """Values of the host during import (see `graph.control`): strings, and objects that are not
 tensors.
 
-Known sequences and optional values stay out of the graph: they are slots.  `as_value` makes a slot
-a value where a node on the host reads it.
+Sequences and optional values that are known during import stay out of the graph; only the
+importer's tables hold them, as slots (see `Slot`).  `as_value` adds the contents of a slot to the
+graph when a node on the host reads them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tilesmith.ir.types import Dim, TensorType
 
 
 def scalar(dtype: DType) -> TensorType:
-    """The type of a value of a host type other than strings: rank 0."""
+    """The type, always of rank 0, of a value whose host type is not strings."""
     return TensorType(dtype, ())
 
 

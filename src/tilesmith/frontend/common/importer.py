@@ -55,7 +55,8 @@ class Importer:
         except ModelError as e:
             raise LocatedError(_located(site, str(e))) from None
         except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as e:
-            # The operator did not expect such numbers, so the file is at fault, not the compiler.
+            # The node has numbers that its import function does not expect.  So the file is at
+            # fault, not the compiler.
             reason = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
             raise LocatedError(_located(site, reason)) from e
 

@@ -68,7 +68,9 @@ class Given:
 
 
 def resizable(declared: Declared, given: Given) -> Declared:
-    """An input without the dimensions that the caller changes, although the model fixes them."""
+    """The declaration of an input, where dimensions that the caller sets are open even if the model
+    fixes them.
+    """
     name, shapes, symbols = declared.name, given.shapes, given.symbols
     if declared.dims is None:
         return declared
@@ -153,7 +155,7 @@ def _given(
     for key, shape in shapes.items():
         _check_name(key, [*dims_of, *sorted(named)], dims_of, "shapes")
         if key not in dims_of and isinstance(shape, tuple) and len(shape) == 1:
-            (shape,) = shape  # the form that the command line gives
+            (shape,) = shape  # the command line passes one size as a list of length 1
         if key in dims_of:
             if isinstance(shape, int):
                 raise ModelError(f"shapes[{key!r}]: expected a list of dimensions, found {shape}")

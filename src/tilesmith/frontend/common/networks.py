@@ -218,7 +218,7 @@ class NetworkImporter(Importer):
             )
 
     def stored(self, name: str) -> Value:
-        """The constant of a stored tensor.  Raises ModelError if the file does not have it."""
+        """The constant of a stored tensor.  Raises ModelError if the file lacks the tensor."""
         if name not in self._stored:
             weight = self._network.weights.get(name)
             if weight is None:
@@ -230,7 +230,7 @@ class NetworkImporter(Importer):
         return self._stored[name]
 
     def slot(self, name: str) -> Slot:
-        """The value of a name, which an input, a layer or a stored tensor has."""
+        """The value of a name: of an input, of a layer's output or of a stored tensor."""
         if not name:
             return None
         if name not in self.values and name in self._network.weights:

@@ -69,7 +69,9 @@ class NodeContext:
         return x if same_shape(x.type.shape, dims) else x.expand(*dims)
 
     def of_dims(self, dims: Sequence[Dim], dims_shape: tuple[int, ...] | None = None) -> Value:
-        """Dimensions as a tensor of type i64, by default a list.  A constant if all are numbers."""
+        """Dimensions as an i64 tensor of shape `dims_shape`, by default a list.  The tensor is a
+        constant if all dimensions are numbers.
+        """
         if dims_shape is None:
             dims_shape = (len(dims),)
         if all(isinstance(d, int) for d in dims):
@@ -160,7 +162,9 @@ class NodeContext:
         return self.builder.partly(value)
 
     def extents(self, value: Value, what: str) -> tuple[Dim, ...]:
-        """Elements of a list of extents, or one extent: known, symbolic, or measured by a run."""
+        """The elements of a list (or scalar) of integers, as extents: numbers or expressions if
+        known, else symbols that a run measures.
+        """
         if self.is_known(value):
             return self.dims(value, what)
         known = self.elements(value, what)
@@ -171,7 +175,7 @@ class NodeContext:
         return self.measured(value, known)
 
     def one_extent(self, value: Value, what: str) -> Dim:
-        """The only element of a value as an extent: known, symbolic, or measured by a run."""
+        """The only element of a value as an extent, like those of `extents`."""
         extents = self.extents(value, what)
         if len(extents) != 1:
             raise ModelError(f"{what}: expected one number, found {value.type}")

@@ -1,5 +1,5 @@
-"""Ranges of numbers.  Their ends are numbers, extents, or computed by the model.  One formula
-serves all three and folds if its operands are known.
+"""Ranges of numbers.  The ends of a range are numbers, extents, or values that the model computes.
+One formula serves all three; if its operands are known, it is computed during import.
 """
 
 from __future__ import annotations

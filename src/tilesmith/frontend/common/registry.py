@@ -34,8 +34,8 @@ class Registry(Generic[F]):
     def register(
         self, *names: str, since: int = 1, until: int | None = None, domain: str = ""
     ) -> Callable[[F], F]:
-        """A decorator that registers a function: `names` at versions `since` to `until`
-        inclusive.
+        """A decorator that registers an import function for the operators `names`, for versions
+        `since` to `until` inclusive.
         """
 
         def enter(function: F) -> F:

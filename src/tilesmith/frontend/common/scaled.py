@@ -14,13 +14,14 @@ from tilesmith.ops.resize import short_fraction
 from tilesmith.support.errors import OpenDimensionError
 
 _CHECKED = 1 << 16
-"""Below this extent, a symbolic size is compared with the size that engines compute."""
+"""Extents below this one are tried: the exact quotient must equal the size that engines compute."""
 
 
 def scaled(extent: Dim, factor: float, number_type: type[np.floating], what: str) -> Dim:
     """floor(extent * factor), multiplied in `number_type`: in f32, 0.7 * 10 is 7 and not 6.
 
-    Raises OpenDimensionError if the extent is open and rounding decides; `what` names the extent.
+    Raises OpenDimensionError if the extent is open and the result depends on the rounding of the
+    product; `what` names the extent.
     """
     if isinstance(extent, int):
         return math.floor(float(number_type(extent) * number_type(factor)))

@@ -19,7 +19,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorList:
-    """A sequence of tensors of one element type; resolved while the model is imported.
+    """A sequence of tensors of one element type, whose length is known during import.
 
     items: the tensors.
     dtype: their element type.

@@ -77,9 +77,10 @@ class Symbols:
         """The dimensions that nodes have restricted, in order."""
 
     def declare(self, name: str, low: int, high: int, expected: int | None = None) -> None:
-        """Record sizes that the model declares for the open dimension `name`, or for the axis
-        "NAME.AXIS" of an input without a name.  The caller's sizes take precedence.
+        """Record sizes that the model declares for an open dimension.  The caller's sizes take
+        precedence.
 
+        name: the dimension's name or, if it has none, "NAME.AXIS": its input and its axis.
         expected: the size for which the program is made fast; by default the usual one.
         """
         self._declared[name] = (low, high, expected)
@@ -134,7 +135,7 @@ class Symbols:
             )
 
     def of(self, name: str, place: Place) -> Dim:
-        """The dimension `name` ("" if it has none) of an input's axis."""
+        """The dimension of an input's axis.  `name` is "" if the dimension has no name."""
         key = name or f"{place[0]}.{place[1]}"
         self._places.setdefault(key, {})[place[0], place[1]] = None
         if key not in self._dims:

@@ -159,7 +159,7 @@ def spread(n: NodeContext, x: Value, w: Value, g: Geometry) -> Value:
 def spread_to(n: NodeContext, x: Value, w: Value, g: Geometry, is_same: bool) -> Value:
     """The transposed convolution of x [N, C, spatial...] whose result has the extents of `g`.
 
-    is_same: whether the convolution that it transposes has SAME padding, else none.
+    is_same: whether the convolution that is transposed has SAME padding; otherwise it has none.
     """
     before: list[Dim] = []
     after: list[Dim] = []
