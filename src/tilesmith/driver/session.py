@@ -36,7 +36,8 @@ _log = logger("records")
 
 class Tuned(Protocol):
     """Looks up tuning's decisions for the text of a workload.  If there are none, it looks for a
-    relative: a similar workload with the same `family`.  Only decisions that `fits` accepts count.
+    relative: a similar workload, found by the `family` of both.  `fits` says whether decisions on
+    record for the workload itself may be used.
     """
 
     def __call__(

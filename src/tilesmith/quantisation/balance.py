@@ -40,8 +40,8 @@ from .layers import Layer
 
 _EXPONENTS = (0.25, 0.5, 0.75)
 _FREE, _PAID = 0.9, 0.5
-"""Upper bounds on the fraction of the expected error that may remain: if a norm or a layer absorbs
-the division, and if the division needs a node of its own.
+"""Upper bounds on the fraction of the expected error that may remain.  The first holds if a norm
+or a layer absorbs the division, the second if the division needs a node of its own.
 """
 _HOMOGENEOUS: tuple[type[Op], ...] = (Relu, LeakyRelu, MaxPool, AvgPool)
 """Operators f with f(x / s) = f(x) / s for every s > 0 per channel."""
