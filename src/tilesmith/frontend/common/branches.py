@@ -91,8 +91,7 @@ def selected(
     """The results of graph number `index` - `first` of `branches`, or of the last graph if that
     number is out of range.
 
-    Not only graphs of the model are passed to `n.inline` and `n.nest`, but also functions of a
-    builder and arguments.
+    `n.inline` and `n.nest` must accept functions of a builder and arguments in place of graphs.
     """
     if len(branches) < 2:
         return results_of(n.inline(branches[0], arguments, n.loc)) if branches else ()

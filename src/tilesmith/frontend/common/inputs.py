@@ -155,7 +155,7 @@ def _given(
     for key, shape in shapes.items():
         _check_name(key, [*dims_of, *sorted(named)], dims_of, "shapes")
         if key not in dims_of and isinstance(shape, tuple) and len(shape) == 1:
-            (shape,) = shape  # the command line passes one size as a list of length 1
+            (shape,) = shape  # the command line passes one size as a tuple of length 1
         if key in dims_of:
             if isinstance(shape, int):
                 raise ModelError(f"shapes[{key!r}]: expected a list of dimensions, found {shape}")
