@@ -113,7 +113,9 @@ def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tupl
 
 
 Divisions = frozenset[tuple[int, int]]
-"""Pairs (k, d): a quotient or remainder divides a sum by d, and the variable's coefficient is k."""
+"""Pairs (k, d): a quotient or remainder divides a sum by d; in this sum, k is the coefficient of
+the variable.
+"""
 
 
 def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]:

@@ -25,7 +25,7 @@ from tilesmith.te.schedule import Schedule
 from .group import Group
 
 Rule: TypeAlias = Callable[[Config], "tuple[Schedule, Group] | None"]
-"""A rule.  It returns a new schedule and the expressions that this schedules.  It returns None if
+"""A rule.  It returns a new schedule and the expressions that are scheduled.  It returns None if
 the rule does not apply to the group.
 """
 
@@ -71,8 +71,8 @@ def first_lowered(
     body: Graph,
     cfg: Config,
 ) -> Func:
-    """The kernel of the first schedule that `lower` accepts; it returns None for a schedule that it
-    rejects.
+    """The kernel of the first schedule that `lower` accepts.  `lower` returns None for a schedule
+    that it rejects.
 
     Raises the last ScheduleError if no schedule is accepted.  With tuned decisions, raises the
     first ScheduleError.

@@ -27,7 +27,8 @@ class ScheduleRules:
     is_generic: decides whether expressions describe all of a group, so that `generate` applies.
     is_fixed: decides whether the loops of a group of primitive operators leave nothing to tune.
     packed_layouts: returns the layouts that tuning decisions give to constants, by input number.
-    versions: returns the symbolic extent by which a group has several schedules; None without.
+    versions: returns the symbolic extent whose value selects one of several schedules of a group;
+        None for a group with one schedule.
     lower_group: returns the loop nest of a group's kernel, scheduled by the rules.
     lower_scheduled: returns the loop nest of a group's kernel with a given schedule.
     lower_plain: returns the loop nest of a group's kernel with the simplest schedule.  It compiles

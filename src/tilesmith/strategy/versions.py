@@ -27,8 +27,8 @@ class Versions:
     few: the value for which the version for few is scheduled.
     many: the value for which the version for many is scheduled, if it exceeds the expected one; 0:
         sixteen times `most`.
-    has_one: whether there is another version for the value 1 alone.  There the extent is the
-        constant 1, so the loops around it may be fused.
+    has_one: whether there is another version for the value 1.  In that version the extent is
+        the constant 1, so the loops around it may be fused.
     """
 
     extent: Var

@@ -23,8 +23,9 @@ _MANY_ROWS = 16
 
 
 def is_used_again(group: Group, op: Compute) -> bool:
-    """Whether to compute the positions in `op` once and store them.  They select elements along the
-    vectors of a reader, and all rows of the reader use the same positions.
+    """Whether to compute `op` once and store it.  This pays if `op` holds the positions of the
+    elements that a reader loads along its vectors, and many rows of the reader use the same
+    positions.
     """
     if op.reduce_axis or not any(isinstance(n, Load) for b in op.body for n in post_order(b)):
         return False

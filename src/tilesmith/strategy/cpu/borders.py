@@ -34,8 +34,8 @@ def redirect(
     position: int,
     offset: Dim,
 ) -> Stmt:
-    """`body`, reading `old` instead of `sources`.  Its writes to `old` go to `new`, at `offset`
-    along dimension `position`.
+    """`body` with other buffers: it reads `sources[b]` instead of each b in `sources`.  Its writes
+    to `old` go to `new`, at `offset` along dimension `position`.
     """
 
     def expr(e: Expr) -> Expr:
@@ -94,7 +94,8 @@ def _filled(dtype: DType, slab: tuple[Dim, ...], place: tuple[int, Dim], target:
     """A function that fills a slab with zeros.  All kernels of a model share one function for equal
     slabs.
 
-    place: position of the slab in its buffer, so that slabs of one buffer get different variables.
+    place: position of the slab in its buffer.  It is only part of the cache's key, so that slabs of
+        one buffer get functions with different variables.
     """
     del place
     known, border = (_zero_slab(dtype, n) for n in (tuple(map(expected, slab)), slab))

@@ -303,8 +303,8 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
 
 
 def _positions(c: Contraction) -> set[Var]:
-    """The variables that are an index of `x` by themselves.  A window of one position counts as
-    index 0.
+    """The variables that form a whole index of `x`.  The variable of a window with one position
+    counts as 0.
     """
     single: dict[Expr, Expr] = {k.var: const(0) for k in c.op.reduce_axis if same_dim(k.extent, 1)}
     return {v for i in c.x.indices if isinstance(v := simplify(substitute(i, single)), Var)}
@@ -381,7 +381,7 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
     reduce = [position.pop(a.var) for a in reduction_order(c) if a.var in position]
     others = sorted(position.values())
     dims = [LayoutDim(d) for d in (*others, *sorted(fixed))]
-    if c.is_batched:  # each tile has its own weights, so the axis itself is innermost
+    if c.is_batched:  # each tile has its own weights, so the undivided axis is innermost
         return Layout((*dims, *(LayoutDim(d) for d in reduce), LayoutDim(v)))
     if depth == 1:
         steps, within = [LayoutDim(d) for d in reduce], []
@@ -414,7 +414,7 @@ def column_block(layout: Layout | None) -> LayoutDim | None:
 
 
 def joined_steps(layout: Layout | None) -> int:
-    """Reduction steps that are contiguous within a column block."""
+    """Number of reduction steps that are contiguous within a column block."""
     block = column_block(layout)
     if layout is None or block is None or block is layout.dims[-1]:
         return 1

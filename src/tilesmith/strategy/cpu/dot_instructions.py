@@ -102,8 +102,9 @@ def joinable(channels: Dim, element: DType) -> Dim:
 
 
 def joined_axis(c: Contraction) -> IterVar | None:
-    """The reduction axis whose neighbouring steps one instruction may add.  It is the innermost, if
-    both factors depend on it.  None otherwise, and if the lanes read different elements of `x`.
+    """The reduction axis of which one instruction may add several neighbouring steps: the
+    innermost.  None unless both factors depend on this axis and all lanes read the same element of
+    `x`.
     """
     steps = reduction_order(c)
     if not steps or c.is_batched or c.vector is None:

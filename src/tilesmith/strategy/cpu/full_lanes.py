@@ -21,8 +21,9 @@ from tilesmith.perf.cycles import dram_rate
 from .contraction import Contraction, analyse, contraction_of, product_cycles
 
 GAIN = 0.7
-"""Upper bound on the ratio of predicted cycles, new to old, for which a product changes its order.
-A large saving is required, since its neighbours may have to be reordered too.
+"""Upper bound on the ratio of predicted cycles, new to old, for which a product gets another lane
+axis or becomes a matrix product.  A large saving is required, since neighbouring kernels may have
+to reorder their results too.
 """
 
 
@@ -30,20 +31,20 @@ def with_full_lanes(c: Contraction, target: Target) -> Contraction:
     """`c` with lanes along an axis of `w`, as for a constant `w`, if this saves more than
     reordering `w` and the result costs; else `c`.
 
-    The last axis fills few lanes in narrow images, and in the gradient of a weight, where it is a
-    window.  In a depthwise convolution, lanes run along the channels if the result is smaller than
-    both factors.
+    In narrow images the last axis fills few lanes.  So it does in the gradient of a weight, whose
+    last axis is a window.  In a depthwise convolution, lanes run along the channels if the result
+    is smaller than both factors.
     """
     return _best_lanes(c, target)[0]
 
 
 def columns_choice(target: Target) -> Choice:
-    """The choice of convolutions of two variables that become matrix products with the matrix of
-    windows.
+    """The choice which convolutions of two variables become matrix products.  One factor of such a
+    product is the matrix of windows.
 
     All sizes must be numbers.  The product with all copies must take less time than the
-    convolution.  The result of a plain convolution is not copied if its readers exchange the first
-    two axes.
+    convolution.  A plain convolution needs no copy of its result if the readers of the result
+    exchange its first two axes.
     """
 
     def choice(node: Node, is_exchanged: bool) -> bool:

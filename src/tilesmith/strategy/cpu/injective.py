@@ -38,7 +38,7 @@ MAX_CYCLE = 8
 
 MAX_VECTORS = 16
 """Upper bound on the vectors that are unrolled to make remainders constant.  The bound is high,
-because an element at an unknown distance costs a dozen instructions per lane.
+because each lane takes a dozen instructions if the distance to its neighbour's element is unknown.
 """
 
 MAX_COPIES = 64
@@ -146,8 +146,8 @@ def take_periods_apart(
     """Split the innermost of `axes`, in place, at the period of its remainders.
 
     The extent must be a multiple of the period d, and periods must not repeat after a few vectors.
-    After the split no vector spans two periods.  Copies of a row, repeated along the row, have this
-    form.
+    After the split no vector spans two periods.  For instance, several copies of a row, one after
+    the other, read the row at i % d.
 
         for i: -> for i / d: for i % d:
     """
@@ -164,7 +164,7 @@ def take_periods_apart(
 def _interleaved(
     group: Group, op: Compute, runs: list[list[int]], keep: Iterable[Compute], lanes: int
 ) -> int:
-    """The extent of the last run of axes if it should be fused with the run before; else 0."""
+    """The extent of the last run of axes if it should be fused with the run before it; else 0."""
     if len(runs) < 2:
         return 0
     short = expected_size(op.axis[i].extent for i in runs[-1])
@@ -306,8 +306,8 @@ def _fusable_runs(
 
 
 def widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
-    """Bytes of the widest element in a lane.  They determine the number of lanes of a vector
-    register.
+    """Bytes of the widest element that a lane holds.  They determine the number of lanes of a
+    vector register.
 
     Values that are the same for all lanes (the index of a gathered row) do not count.
     """

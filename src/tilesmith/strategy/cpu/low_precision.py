@@ -79,8 +79,8 @@ def factor_choice(target: Target) -> FactorChoice:
 def _products(
     op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...], factors: Factors, target: Target
 ) -> tuple[float, int] | None:
-    """Products per lane in the time of an f32 FMA, and per lane of one instruction; None without
-    one.
+    """Products that a lane adds in the time of an f32 FMA, and products that a lane adds in one
+    instruction.  None if there is no dot-product instruction for the factors.
     """
     channel = None
     if isinstance(op, Conv):  # zero channels may be appended

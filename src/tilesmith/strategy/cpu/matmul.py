@@ -4,7 +4,7 @@
       rows in steps of tile.rows
         acc[rows, columns] in registers
         for windows, k: acc += x (broadcast) * w (vectors)
-        epilogue, stored tile by tile; a long one in a loop over the rows of a copy of acc
+        epilogue, stored tile by tile; if long, it is a loop over the rows of a copy of acc
 
 `w` is read in column blocks.  A constant `w` is packed at compile time.  A `w` that is not
 contiguous along the vector axis is packed in a first pass of the kernel.  If the window of `x` has
@@ -85,7 +85,7 @@ def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
         s[kept].compute_at(o, level)
     a.compute_at(o, level)
     row_at, vector_at = p.row_at, p.vector_at
-    merged = len(row_at) - 1  # axes of `acc` that flattening merged, all at row_at[0]
+    merged = len(row_at) - 1  # `acc` has so many axes fewer: its rows are one axis, row_at[0]
     vector_axis = a.axis[vector_at - merged if row_at and vector_at > row_at[0] else vector_at]
     last = a.axis.index(vector_axis)
     # Rows are whole vectors, so that registers can hold the accumulators.
@@ -107,7 +107,7 @@ def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
         a.unroll(x)
     own = lane_products_for(c, target) if dot is None and width % tile.lanes == 0 else None
     if own is not None and not all(lies_along(s, group, f, p.vector.var) for f in (c.x, c.w)):
-        own = None  # several lanes read one element, for instance if a channel of `x` makes two
+        own = None  # several lanes may read one element: a channel of `x` may have two filters
     if own is not None:
         vectors, lanes = a.split(spatial[-1], factor=tile.lanes)
         a.unroll(vectors)

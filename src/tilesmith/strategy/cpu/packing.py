@@ -31,12 +31,12 @@ def packed_layouts(
         if value.layout is None or column is None:
             continue
         if winograd_op(body) is not None:
-            continue  # the products exist for this width only
+            continue  # the products of a Winograd convolution require this width
         axis, block = column.axis, column.block
         lanes = target.vector_lanes(_sum_bytes(body, value))
         columns = value.type.static_shape[axis]
         if block % lanes:
-            continue  # a block narrower than a vector is no choice
+            continue  # only blocks of whole vectors can be chosen
         vectors = cfg.choice("vectors", tile_vectors(columns, lanes), block // lanes)
         if not same_dim(vectors * lanes, block):  # `vectors` is a symbol while features are traced
             packed[i] = _with_block(value.layout, axis, vectors * lanes)

@@ -27,7 +27,7 @@ MOST = 8
 class Planes:
     """The planes of an output, numbered by `axis // step % count` of one axis.
 
-    axis: number of the output's axis.
+    axis: number of this axis in the output.
     step: number of neighbouring indices that belong to the same plane.
     count: number of planes.
     """
@@ -57,7 +57,9 @@ def interleaved_planes(
 
 
 def _digit(e: Expr, op: Compute, number: dict[Var, int]) -> Planes | None:
-    """The planes that `e` numbers; None unless `step * count` divides the extent of an axis."""
+    """The planes whose number is `e`.  None unless `e` is a quotient or remainder of an axis, as in
+    `Planes`, and `step * count` divides the extent of this axis.
+    """
     step, count = 1, 0
     if isinstance(e, Binary) and e.op == "floormod" and isinstance(e.b, Const):
         e, count = e.a, int(e.b.value)

@@ -252,9 +252,9 @@ def _share(
     """Share loops among threads.  Returns the shared loop, and the loops that were fused into it.
 
     The `whole` loops are fused and shared if they have enough iterations for an even division.
-    Otherwise the longest of the `inner` loops is shared.  If all tiles are full (`fits`), that loop
-    is fused with the loops outside it; the loops `last` become innermost.  Otherwise that loop
-    alone is shared, with a fork and join per outer iteration.
+    Otherwise the longest of the `inner` loops is shared.  If all tiles are full (`fits`), this loop
+    is fused with the `whole` loops, of which the loops `last` become innermost.  If not, only this
+    loop is shared, and threads fork and join in each iteration of the loops outside it.
     """
     loops = whole
     trips = expected_size(n for _, n in loops)

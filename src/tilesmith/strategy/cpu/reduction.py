@@ -308,7 +308,7 @@ def reduce_along(
 def vectorize(stage: Any, axis: Any, width: int, lanes: int, unrolled: float = WIDEST) -> None:
     """Run `axis` (a loop of a tile or of a whole row, of extent `width`) along vector lanes.
 
-    unrolled: most vectors whose loop is unrolled.
+    unrolled: upper bound on the vectors of a loop that is unrolled.
     """
     if width <= lanes:
         if width > 1:

@@ -31,7 +31,7 @@ from .injective import fused, share, share_and_vectorize, widest
 class Rows:
     """A producer that is computed in rows.
 
-    producer: its stage.
+    producer: the stage that is computed in rows.
     outer: number of outer axes of the consumer, in memory order.  The producer's row is computed
         once for each position of these axes.
     """

@@ -246,8 +246,8 @@ def packing_choice(target: Target, choose: Choose = preferred) -> Callable[[Node
 
     A product takes as long as its multiply-adds or as reading its weights, whichever is longer.
     Packed weights are also decoded, once for each tile of rows.  If the number of rows is symbolic,
-    its minimum and its expected value both count.  Only packed weights have loops for both
-    (`chunk_versions`).
+    its minimum and its expected value both count.  Only kernels with packed weights have a
+    version for each of the two (`chunk_versions`).
     """
 
     def choice(node: Node, bits: int) -> bool:

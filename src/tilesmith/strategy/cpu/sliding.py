@@ -6,7 +6,7 @@
             acc[r] += x[kh, r * step + kw * dilation] * w[kh, kw]
 
 In a depthwise convolution a vector of `x` meets one vector of `w`, so nothing is broadcast.  A step
-that shares nothing loads a vector for each multiply-add, and a core can load no more vectors per
+that shares no vectors loads one for each multiply-add, and a core can load no more vectors per
 cycle than it multiplies.  Neighbouring rows read the same vectors at other taps.  If they are
 unrolled together, each vector is loaded once, and the multiply-add units become the limit.  The
 vectors must stay in registers beside the accumulators, so the tile is narrow and has few rows.

@@ -298,7 +298,10 @@ def _lie_together(group: Group, c: Contraction) -> bool:
 
 
 def _arrange(s: Schedule, tensor: Tensor, places: tuple[int, int], block: TileBlock) -> None:
-    """Make the tiles of a block contiguous in memory, one after the other."""
+    """Make each tile of a block contiguous in memory, one tile after the other.
+
+    places: numbers of the two axes that are divided into tiles.
+    """
     sizes = block.intrinsic.extents[:2]
     others = (LayoutDim(i) for i in range(tensor.rank) if i not in places)
     outer = (LayoutDim(i, "outer", n) for i, n in zip(places, sizes, strict=True))
@@ -309,8 +312,8 @@ def _arrange(s: Schedule, tensor: Tensor, places: tuple[int, int], block: TileBl
 def _tiled(
     stage: Stage, places: tuple[int, int], block: TileBlock
 ) -> tuple[list[Axis], list[Axis], list[Axis]]:
-    """Split axes `places` into tiles.  Returns the other axes, the loops over tiles, and those in a
-    tile.
+    """Split the axes with the numbers `places` into tiles.  Returns the other axes, the loops over
+    tiles, and the loops in a tile.
     """
     outside = [x for i, x in enumerate(stage.axis) if i not in places]
     split = [

@@ -4,8 +4,8 @@
       rows[v, u] = x[... u ...]                # M vectors along u, the order of `x` in memory
       for u in L: y[... v ...] = rows[:, u]    # L vectors along v, the order of `y`
 
-A column of the register block takes a few shuffles, shared by all columns; nothing is gathered.  M
-elements are a cache line.  The rows of `x` and of `y` often have strides that map them to a few
+A few shuffles, which all columns of the register block share, form a column; nothing is gathered.
+M elements are a cache line.  The rows of `x` and of `y` often have strides that map them to a few
 cache sets; a line written in pieces would then be evicted and fetched again.  If L is less than a
 line (narrow types), whole lines of `x` are copied to the stack first, for the same reason.
 Otherwise the rows of the next v are prefetched, since hardware does not foresee strides of a whole
@@ -35,8 +35,8 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 ROWS = 16
-"""Upper bound on the rows of a block.  Narrow types have more lanes, but a block's size is the
-square.
+"""Upper bound on the rows of a block.  A vector of a narrow type has more lanes, but a block with
+so many rows would have the square of this number of elements.
 """
 
 U_BLOCKS = 16

@@ -161,7 +161,7 @@ def winograd_cycles(sizes: Sizes, target: Target) -> float:
     images = sizes.m**2 * sizes.tiles * (sizes.channels + sizes.filters) * 4
     far = images / model.l3_bytes_per_cycle if images > model.l2_bytes else 0.0
     # Each point of a tile moves in and out of L2, and once more between product and transform; a
-    # load takes as long as a store.  This takes about m operations.
+    # load takes as long as a store.  A transform takes about m operations for each point.
     channels, filters = (-(-n // b.tile.lanes) for n in (sizes.channels, sizes.filters))
     tiles = points * sizes.tiles
     each = max(2 / model.store_ports, b.tile.lanes * 4 / model.l2_bytes_per_cycle)

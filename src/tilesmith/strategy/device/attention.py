@@ -57,7 +57,7 @@ KEYS = 4
 STEPS = (32, 16)
 """Candidate numbers of terms of a sum whose operands are in shared memory together."""
 STEP = 4
-"""Fixed cost of fetching the operands of a step, in terms of the sum."""
+"""Fixed cost of fetching the operands of a step; the unit is the cost of one term of a sum."""
 RESULTS = 64
 """Upper bound on the accumulators of a thread, so that they stay in registers."""
 

@@ -196,8 +196,8 @@ def _readers(pending: Mapping[str, StageBody], name: str) -> list[StageBody]:
 
 
 def _read_in_row(s: Schedule, pending: Mapping[str, StageBody], name: str) -> list[str]:
-    """The stages that only `name` reads, directly or through each other: reductions, and stages
-    computed from their results alone, such as a mean.
+    """The stages whose only readers are `name` and other stages of this list.  They are reductions,
+    or stages that compute a function of the results of reductions, such as a mean.
     """
     inside = {name}
     order: list[str] = []

@@ -31,8 +31,8 @@ def _nest(body: Graph, name: str) -> Func:
 
 
 def _on_device(stmt: Stmt) -> Stmt:
-    """`stmt` with its outermost independent loops parallel, and with them the independent loops
-    directly inside.  Each iteration is a thread, which runs inner loops sequentially.
+    """`stmt` in which only the outermost independent loops, and the independent loops directly
+    inside them, are parallel.  Each iteration is a thread, which runs inner loops sequentially.
     """
     if not isinstance(stmt, For):
         return rebuild(stmt, _on_device, lambda e: e)

@@ -27,7 +27,7 @@ from tilesmith.te.tensor import Reduce
 from .blocks import block_size, fused
 
 TERMS = 48
-"""Fewest terms of a sum for which a block pays."""
+"""Fewest terms of a sum for which a block of threads pays."""
 
 STEP = 16
 """Partial results that one thread combines."""

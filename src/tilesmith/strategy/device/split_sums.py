@@ -80,7 +80,7 @@ def divide_sum(s: Schedule, name: str, out: str, parts: int, target: Target) -> 
     part, _ = stage.split(terms, nparts=parts)
     partial = s.rfactor(stage.op.outputs[0], part)
     layout = s[out].state.layout
-    if layout is not None:  # the layout follows the order in which the sums are read
+    if layout is not None:  # the partial sums are stored in the order of `out`
         behind = (replace(d, axis=d.axis + 1) for d in layout.dims)
         s.transform_layout(partial, Layout((LayoutDim(0), *behind)))
     thread = bind_elements(s[out], target)

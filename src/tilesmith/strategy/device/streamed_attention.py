@@ -57,7 +57,7 @@ from tilesmith.te.tensor import MAX, SUM, Compute, Reduce, Reducer, Tensor
 from .attention import KEYS, SIDES, Stages, attention_stages, fastest
 
 COMBINING = 16
-"""Time to combine a chunk with the previous ones, in keys."""
+"""Time to combine a chunk with the previous ones; the unit is the time for one key."""
 ELEMENTS = (f32, f64)
 """Types in which sums of exponentials don't overflow before they are divided."""
 
@@ -71,7 +71,7 @@ class _Softmax:
     keys: the factor of `scores` that depends on keys.
     logit: the logit computed from a score.
     most, total: the reductions of rows.
-    value: the factor of a softmax weight; it depends on `column`, too.
+    value: the factor of a softmax weight in the second product; it depends on the key and `column`.
     column: the last axis of the result.
     sum: variable in `scaled` for the sum of exponentials times values.
     scaled: an element of the result, as a function of `most`, `total` and `sum`.

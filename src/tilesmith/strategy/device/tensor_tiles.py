@@ -142,8 +142,9 @@ def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile
 
 
 def _staged(t: TensorTile, op: Compute, target: Target, divides: bool) -> Iterator[TensorTile]:
-    """Variants of `t`: with the most steps that divide the sum, and with the most for which
-    pipelined buffers fit in shared memory.
+    """Variants of `t`.  The first has the largest number of steps that divides the sum.  The
+    second, if there is one, has the largest such number for which several buffers fit in shared
+    memory.
     """
     depth = t.intrinsic.extents[2]
     terms = [a.extent for a in op.reduce_axis]
@@ -174,8 +175,8 @@ def _can_copy_ahead(t: TensorTile, target: Target) -> bool:
 
 
 def _has_waves(t: TensorTile, op: Compute) -> bool:
-    """Whether each wave has its own part of the result: no side of the result fits in the tiles of
-    one wave if the block has several waves along it.
+    """Whether the result needs the waves of a block: along each side on which the block has several
+    waves, the result is longer than the tiles of one wave.
     """
     sides = zip(t.waves, t.block, (op.axis[t.row], op.axis[t.column]), strict=True)
     return all(

@@ -230,8 +230,8 @@ def _blocks(target: Target) -> list[tuple[int, int]]:
 
 
 def _threads(extent: int, most: int) -> int:
-    """Threads along one side: the most whose tiles divide `extent`; `most` if that leaves less than
-    half.
+    """Threads along one side: one for each tile, if at most `most` are needed.  Otherwise the
+    largest number whose tiles divide `extent`, or `most` if this number is at most half of `most`.
     """
     tiles = -(-extent // TILE)
     if tiles <= most:

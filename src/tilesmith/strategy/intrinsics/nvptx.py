@@ -26,8 +26,8 @@ from tilesmith.perf.warps import WARP, WORD
 ROWS, COLUMNS = 16, 8
 _ROW_BYTES = 32
 _TOLERANCE = 2.0**-20
-"""The hardware aligns products to the largest of 16.  It truncates bits below the last bit of an
-f32.
+"""Relative error of sums of floats.  The hardware aligns 16 products to the largest of them.  It
+truncates the bits below the last bit of an f32.
 """
 
 _BYTES = {"s8": "i8", "u8": "u8"}

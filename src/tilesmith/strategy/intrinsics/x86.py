@@ -112,7 +112,7 @@ _ROWS = 16
 """Rows of an AMX tile, and 4-byte lanes of each row."""
 
 _BUSY_ROWS = 11
-"""Rows of the first factor below which fewer rows don't make an instruction faster."""
+"""Rows of the first factor.  With fewer rows, an instruction takes as long as with this number."""
 
 _AWAKE_FMAS = 3200.0
 """Multiply-adds without a tile store after which the next store takes some 900 cycles longer

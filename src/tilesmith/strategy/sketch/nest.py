@@ -1,6 +1,6 @@
 """Rules for the loops of a nest: tiles, the order of the loops outside the tiles, threads.
 
-parallel over outer loops, the operand that changes with the innermost stays longest in caches
+parallel over outer loops, in the order in which most bytes are reloaded least often
   tile loops
     accumulators of the tile, in registers          (lanes along an axis of the result)
     or one element, partial results in vector lanes (lanes along the reduction)
@@ -68,8 +68,8 @@ def schedule_nest(
 ) -> None:
     """Schedule all stages of a nest.
 
-    blocks: for each root, the loop over blocks in which other nests are computed.  The loop of this
-        nest is added.
+    blocks: by root, the loop over blocks inside which other nests are computed.  If other nests are
+        computed in blocks of this nest, its loop is added.
     """
     root = s[nest.root]
     own = cfg.under(nest.root)

@@ -42,7 +42,8 @@ class Nest:
     strips: the strips in which the root and other stages without reductions are computed.
     block: (axis of the root, elements per block), if other nests are computed block by block.
     blocked: the roots of these other nests.
-    home: (nest, own axis): the nest in whose blocks this nest is computed, and the axis in blocks.
+    home: (nest, own axis): the nest in whose blocks this nest is computed, and the axis of this
+        nest that is divided into blocks.
     """
 
     root: str
@@ -243,8 +244,9 @@ def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config)
     """Rule *block*: compute a nest block by block, inside the outermost loop of the nest that reads
     it.
 
-    The reader must index it by one of the reader's axes alone.  By default, only results that would
-    be evicted from L2 are blocked.  Knob `block`: elements per block; 0: no blocks.
+    All reads must index one axis of the result by the same axis of the reader's root.  By default,
+    only results that would be evicted from L2 are blocked.  Knob `block`: elements per block; 0: no
+    blocks.
     """
     known = bodies(s)
     readers = s.state.consumers()

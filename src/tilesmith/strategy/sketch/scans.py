@@ -55,7 +55,10 @@ def schedule_scans(s: Schedule, target: Target) -> set[str]:
 def _schedule_steps(
     s: Schedule, stage: Stage, products: list[Stage], apart: bool, target: Target
 ) -> None:
-    """Make the loops of a scan; `apart` are independent axes outside of the time loop."""
+    """Make the loops of a scan.
+
+    apart: whether the independent axes are outside of the time loop.
+    """
     recurrence = stage.state.recurrence
     assert recurrence is not None
     time, *rest = stage.axis
@@ -85,7 +88,10 @@ def _schedule_steps(
 
 
 def _schedule_product(s: Schedule, stage: Stage, apart: bool, target: Target) -> set[str]:
-    """Schedule a reduction inside a step: tiles of accumulators in registers."""
+    """Schedule a reduction inside a step: tiles of accumulators in registers.
+
+    apart: as for `_schedule_steps`.
+    """
     copy = s[s.cache_write(stage.op.outputs[0], "register")]
     time, *rows, last = stage.axis
     lanes = _lanes(stage, target)

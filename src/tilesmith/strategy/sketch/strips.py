@@ -190,8 +190,11 @@ def _readers_first(strips: Strips, members: Mapping[str, Member]) -> list[str]:
 
 
 def _parts(shape: Sequence[int], several: bool) -> Iterator[tuple[int, ...]]:
-    """Candidate sizes of the part of a result that is computed together: some rows, or all of the
-    inner axes.  A scalar has a part only if no other stage is computed in it.
+    """Candidate sizes, by axis, of the part of a result that is computed together.
+
+    several: whether other stages are computed in the part.  If not, the part is one row.  If so,
+        the part is some rows, with one index or all along each axis outside the rows; for a result
+        with one axis it is a long piece (`LONG`), and a scalar has no part.
     """
     if not several:
         yield (*(1 for _ in shape[:-1]), *shape[-1:])

@@ -77,7 +77,7 @@ class StageBody:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of the widest element in a lane."""
+        """Bytes of the widest element that a lane holds."""
         widths = [t.dtype.bytes for t in self.op.outputs]
         widths += [r.load.dtype.bytes for r in self.reads if any(r.strides.values())]
         return min(max(widths), 8)

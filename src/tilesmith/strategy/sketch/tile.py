@@ -293,7 +293,7 @@ def _best(model: TileModel, lane: int, vectors: int | None) -> tuple[float, tupl
 
 
 def _row_options(extent: int, axes: int) -> list[int]:
-    """Candidate numbers of rows along each of `axes` axes.  For two axes there are only a few."""
+    """Candidate numbers of rows along each of `axes` axes.  Two axes have fewer candidates each."""
     if axes == 1:
         return list(range(1, min(extent, MAX_ROWS) + 1))
     return [n for n in (2, 3, 4, 6, 7, 8) if n <= extent]

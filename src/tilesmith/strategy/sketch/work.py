@@ -70,7 +70,7 @@ def _count(e: Expr, counted: Instructions, target: Target) -> None:
     if kind is None:
         return
     if isinstance(e, ir.Cast) and e.dtype.is_int and e.dtype.bytes == 8 and e.a.dtype.is_float:
-        times = 2.0 * target.vector_lanes(LANE_BYTES)  # each lane executes it
+        times = 2.0 * target.vector_lanes(LANE_BYTES)  # once for each lane
     elif is_integer_division(e):
         times = target.model.integer_divide_cycles
     else:
