@@ -25,8 +25,8 @@ class Arguments:
     scalars are passed as integers after the arrays.
 
     func: the kernel before its buffers are flattened; its parameters have the expected shapes.
-    may_be: by output, the inputs for which a caller may pass the output's array.  No other argument
-        may overlap an output.
+    may_be: by output, the inputs for which a caller may pass the same array as for the output.  No
+        other argument may overlap an output.
     lives_in: by output without an argument of its own, the input whose array contains the output.
     """
 
@@ -164,8 +164,8 @@ class KernelFunction(ABC):
 
     @abstractmethod
     def bind(self, *args: Any) -> Callable[[], None]:
-        """A function without parameters that makes the call with these arguments.  They are checked
-        only once.
+        """A function without parameters that calls the kernel with `args`.  The arguments are
+        checked only here, not in each call.
 
         Each call reads and writes the arrays' current memory; the function keeps the arrays alive.
         An input that is not C-contiguous is copied by `bind`: later changes to it have no effect.

@@ -238,8 +238,8 @@ def beginning(array: Any, shape: Sequence[int]) -> Any:
 def check_apart(
     inputs: Sequence[tuple[str, np.ndarray]], outputs: Sequence[tuple[str, np.ndarray]]
 ) -> None:
-    """Raises UsageError if an output shares memory with another array.  All arrays are C-contiguous
-    and have a name for the message.
+    """Raises UsageError if an output shares memory with another array.  All arrays must be
+    C-contiguous.  Each comes with its name for the message.
     """
     before = list(inputs)
     for name, array in outputs:

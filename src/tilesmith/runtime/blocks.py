@@ -33,8 +33,8 @@ class Block:
 
 
 def _parts(codes: np.ndarray, run: int, shifts: Sequence[int], bits: int) -> np.ndarray:
-    """Numbers of `bits` bits from bytes [blocks, n].  Each run of bytes holds as many runs of
-    numbers as there are shifts: [blocks, n * shifts].
+    """Numbers of `bits` bits from bytes [blocks, n]; the result is [blocks, n * len(shifts)].  A
+    run of `run` bytes holds a run of as many numbers for each shift, one number in each byte.
     """
     runs = codes.reshape(len(codes), -1, 1, run)
     by = np.array(shifts, np.uint8).reshape(1, 1, -1, 1)
@@ -50,7 +50,7 @@ def _nibbles(b: np.ndarray) -> np.ndarray:
 
 
 def _fifth_bits(b: np.ndarray) -> np.ndarray:
-    """Numbers of 5 bits, whose highest bits are apart."""
+    """Numbers of 5 bits, whose highest bits are stored in the field `high`."""
     high = np.unpackbits(b["high"], axis=1, bitorder="little")
     return _nibbles(b) | high << 4
 
@@ -64,7 +64,7 @@ def _offset(numbers: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
 
 
 def _spread(numbers: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Numbers [blocks, n], each run of them times its own scale, [blocks, scales]."""
+    """Products of numbers [blocks, n] and scales [blocks, m]; n / m neighbours share a scale."""
     count = scales.shape[1]
     return (scales[:, :, None] * numbers.reshape(len(numbers), count, -1)).reshape(numbers.shape)
 
@@ -138,7 +138,9 @@ _TYPES: dict[int, tuple[str, int, str, Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def _layout(text: str) -> np.dtype:
-    """A block's layout: fields that are a number of bytes, signed bytes (i16), or a number."""
+    """The layout of a block, from fields `name:kind`.  A kind is a number of bytes, i16 for 16
+    signed bytes, or the type of a single number.
+    """
     fields: list[Any] = []
     for field in text.split():
         name, kind = field.split(":")

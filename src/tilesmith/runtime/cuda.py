@@ -21,12 +21,12 @@ from tilesmith.support.errors import DeviceError, InternalError
 from .device import Argument
 from .limits import Watch
 
-_ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # of `CUjit_option`
+_ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # values of `CUjit_option`
 _LOG_BYTES = 16 << 10
-_NO_TIMES = 2  # of `CUevent_flags`
-_ORDINAL = 9  # of `CUpointer_attribute`: the number of a device
-_NOT_READY = 600  # of `CUresult`: commands of a stream are not done yet
-_REFUSED = (200, 218)  # of `CUresult`: the image or its PTX is invalid
+_NO_TIMES = 2  # value of `CUevent_flags`
+_ORDINAL = 9  # value of `CUpointer_attribute`: the number of a device
+_NOT_READY = 600  # value of `CUresult`: commands of a stream are not done yet
+_REFUSED = (200, 218)  # values of `CUresult`: the image or its PTX is invalid
 
 
 class Memory:

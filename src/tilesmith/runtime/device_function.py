@@ -68,7 +68,7 @@ class DeviceFunction(KernelFunction):
             launches.append((x, device.prepared(kernel, blocks, x.threads, arguments, report)))
 
         def run() -> None:
-            for a in arrays:  # a kernel may leave elements of an output unchanged
+            for a in arrays:  # outputs, too: a kernel may leave some elements unchanged
                 device.write(own[_place(a)], a)
             if report is not None:
                 failure[...] = 0

@@ -124,8 +124,8 @@ class Executable:
 
     @checked(UsageError)
     def share_states(self, other: Executable) -> None:
-        """Keep the states that `other` has too in its arrays, as the signatures of one model share
-        variables.  From then on, calls of both happen one after the other.
+        """Use the arrays of `other` for the states that both executables have, as the signatures of
+        one model share variables.  From then on, calls of both happen one after the other.
 
         Raises UsageError if no state of `other` has the name and the type of one of `states`.
         """

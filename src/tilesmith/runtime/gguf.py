@@ -88,11 +88,13 @@ class _Reader:
         return self.content[self.position - size : self.position]
 
     def number(self, code: str, what: str) -> Any:
-        """The next number, of a type of `struct`."""
+        """The next number; `code` is its type in `struct`."""
         return struct.unpack(f"<{code}", self.bytes(struct.calcsize(f"<{code}"), what))[0]
 
     def count(self, what: str) -> int:
-        """The next number of things that take at least a byte each."""
+        """The next number, which counts things of at least one byte each.  Raises ModelError if the
+        file has fewer bytes left.
+        """
         count = self.number("Q", what)
         left = len(self.content) - self.position
         if count > left:
@@ -104,7 +106,11 @@ class _Reader:
         return str(bytes(self.bytes(self.count(what), what)), "utf-8", "replace")
 
     def value(self, kind: int, depth: int = 0) -> Any:
-        """The next value of metadata, of a type by number."""
+        """The next value of metadata.
+
+        kind: the number of the value's type.
+        depth: number of lists around the value.
+        """
         if kind == _TEXT:
             return self.text("bytes of a text")
         if kind == _ARRAY and depth < _MOST_NESTED:

@@ -17,7 +17,7 @@ from .shared_memory import is_shared
 _log = logger("device")
 
 _late: set[Runner] = set()
-"""Runners whose kernels may still run: they keep the memory of these kernels."""
+"""Runners whose kernels may still run.  Each runner keeps the memory of its kernels."""
 
 
 def log_fallback(target: str, reason: DeviceError) -> None:

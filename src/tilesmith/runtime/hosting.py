@@ -162,7 +162,7 @@ def _run(
     results are written to memory; the others are returned.
 
     objects: the value of each input that is not a native tensor.  None if the call is not in
-        `prepared` or its number of arguments is wrong; `arguments` is then that number.
+        `prepared` or its number of arguments is wrong; `arguments` is then the number of arguments.
 
     Raises ModelError, with the node in the message, for exceptions of the function.
     """

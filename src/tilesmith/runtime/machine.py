@@ -112,7 +112,7 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Measurement:
 
 def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
     """The effective size of L3 in bytes: the largest tested size whose read rate is nearer to L3's
-    than to memory's.  At most the described size.
+    than to memory's.  At most the size in the target's description.
     """
     middle = math.sqrt(one.l3 * one.dram)
     held = _sizes(target, 1)["l3"]

@@ -94,7 +94,7 @@ def _bounds(arrays: Sequence[Any], written: Collection[int]) -> list[tuple[int, 
     torch, bounds = sys.modules.get("torch"), []
     tensor, strided = ((), None) if torch is None else (torch.Tensor, torch.strided)
     for i, x in enumerate(arrays):
-        # Quick answer for most tensors.
+        # Most tensors are contiguous, which is quick to test.
         if isinstance(x, tensor) and x.layout is strided and x.is_contiguous():
             start, size = x.data_ptr(), x.nbytes
             if size:

@@ -141,7 +141,7 @@ class PartsRunner(Runner):
         return results
 
     def _walked(self, stored: Sequence[Any], actions: Actions) -> Run:
-        """A run on the inputs."""
+        """The run of all steps on the inputs `stored`; `actions` execute the steps."""
         self.open()
         self._watch.start()
         pairs = zip(stored, self.program.inputs, strict=True)

@@ -156,7 +156,7 @@ def loop_text(i: TensorIntrinsic, target: Target, repeats: int, threads: int) ->
     steps = [
         f"            {sums(r * columns + n)} = tensor_{i.name}({sums(r * columns + n)}, "
         f"{tile('x', str(r * x.size), x.size)}, {tile('w', f'{changing} + {n * w.size}', w.size)})"
-        # Outer loop: a tile of w then occupies a register only for a short time.
+        # With columns outermost, a tile of w occupies a register only for a short time.
         for n in range(columns)
         for r in range(rows)
     ]

@@ -144,7 +144,7 @@ class Stopwatch:
 
     def times(self) -> np.ndarray:
         """Zeroed memory for times, which the profiled main function takes as an additional last
-        output.  For each call it adds nanoseconds and the number of runs.
+        output.  For each kernel call, that function adds nanoseconds and the number of runs.
         """
         return np.zeros((max(len(self.calls), 1), 2), np.int64)
 

@@ -52,7 +52,8 @@ class Program:
     kernels: by symbol, descriptions of kernels, where known.
     symbols: symbolic extents.  From them, the function in the object `SIZES` computes a run's
         sizes.
-    size_values: number of values that this function and the size functions of measurements compute.
+    size_values: number of values that the function in `SIZES` and the size functions of
+        measurements compute.
     in_place: outputs that live in the memory of an input of the same type: pairs of the output's
         number and the input's number.  If the input has a default, it is a state (see `states`).
     parts: programs for a device and for the CPU, of which this program consists.  A program with

@@ -35,7 +35,7 @@ again.
 """
 
 SPREAD = 1.5
-"""Ratio of the typical to the best time of a repetition from which other load is assumed."""
+"""Ratio of the typical to the best time of a repetition.  Above it, other load is assumed."""
 PLAUSIBLE = 0.5
 """Least plausible measured rate, as a fraction of the described rate (which is a cautious one)."""
 ATTEMPTS = 8

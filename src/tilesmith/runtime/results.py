@@ -20,7 +20,8 @@ from tilesmith.support.forks import renew_in_children
 from .native import ALIGNMENT
 
 LARGE_BYTES = 16 << 20
-"""Size in bytes from which results use blocks that are kept and reused, aligned to a cache line."""
+"""Least bytes of a result whose block is kept and reused.  Such blocks are aligned to a cache line.
+"""
 
 _KEPT = 2
 """Number of kept blocks: two, since a caller still holds the last result while it runs the next

@@ -32,8 +32,8 @@ class States:
             self.arrays[name][...] = first
 
     def share(self, other: States) -> None:
-        """Take the arrays of `other` for the states of the same name.  Raises UsageError for states
-        of other types, and if there are none.
+        """Take the arrays of `other` for the states of the same name.  Raises UsageError if
+        the types of such states differ, and if there are no such states.
         """
         common = [name for name in self.arrays if name in other.arrays]
         for name in common:

@@ -32,8 +32,8 @@ from tilesmith.support.version import VERSION
 from .toolchain import SOURCES
 
 _ROW = 12  # numbers per line
-# Occurrences of the workspace's name in a kernel that needs none: the parameter, and its cast to
-# void.
+# Occurrences of the workspace's name in a kernel that needs no workspace: the parameter, and the
+# parameter's cast to void.
 _MENTIONS = 2
 _NUMPY = {
     "float": np.float32, "double": np.float64,
@@ -127,8 +127,8 @@ def _source(
 def _with_own_workspace(
     steps: Sequence[Step], unused: Collection[str], end: int
 ) -> tuple[Step, ...]:
-    """The steps with a workspace for the kernels `unused`, which don't touch it: the end of the
-    arena, where no values are.
+    """The steps, in which the kernels `unused` get the offset `end` of the arena as their
+    workspace.  No values are there, and these kernels don't touch their workspace.
     """
 
     def moved(step: Step) -> Step:
