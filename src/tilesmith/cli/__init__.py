@@ -74,8 +74,8 @@ class _ReaderGone(Exception):
 
 
 class _Verb(TyperCommand):
-    """A verb.  Its help lists options under the headings of their groups, its own first.  Indented
-    paragraphs of its text keep their lines.
+    """A verb.  Its help lists the verb's own options first, then the shared options under the
+    headings of their groups.  Indented paragraphs of the help text keep their lines.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -296,7 +296,9 @@ def _verb(words: Sequence[str]) -> str:
 
 
 def _complain(message: str, bug: BaseException | None = None) -> None:
-    """Print one line to stderr; for our own bugs also a report with the data to find it."""
+    """Print one line to stderr.  For a bug of our own, also write a report file with the traceback,
+    and print its path.
+    """
     _tell(f"tilesmith: error: {' '.join(message.split())}")
     if bug is not None and getattr(bug, "exit_code", 3) == 3:
         folder = Path(tempfile.mkdtemp(prefix="tilesmith-report-"))

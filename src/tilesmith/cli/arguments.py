@@ -134,7 +134,8 @@ def _sizes(option: str, texts: Sequence[str]) -> dict[str, int]:
 
 
 def parse_in_place(given: Sequence[str] | None) -> dict[str, str] | None:
-    """`["present=past"]` as inputs by the output in their memory; None if there are none.
+    """`["present=past"]` as a mapping from each output to the input whose memory it uses; None if
+    there are none.
 
     Raises UsageError if an option does not have that form, or if an output is given twice.
     """

@@ -174,7 +174,7 @@ def trace_of(kernels: Iterable[KernelTime], model: str, threads: int) -> dict[st
 
 
 def write_trace(path: Path, kernels: Iterable[KernelTime], model: str, threads: int) -> None:
-    """Raises UsageError if the file can't be written."""
+    """Write the result of `trace_of` to a file.  Raises UsageError if it can't be written."""
     text = json.dumps(trace_of(kernels, model, threads), indent=1, allow_nan=False)
     try:
         write_text(path, text)

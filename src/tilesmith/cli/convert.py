@@ -74,8 +74,10 @@ def command(
 
 
 def _differences(graph: Graph, content: bytes, seed: int) -> dict[str, float]:
-    """By output, the largest difference between the graph and the model that it became, relative
-    to the largest magnitude, for a random input.
+    """By output, the largest difference between the results of the graph and of the converted
+    model, relative to the largest magnitude.  Both run on the same random input.
+
+    content: the converted model's file.
     """
     own, written = driver.compile(graph), driver.compile(content)
     inputs = random_inputs(own.program.expected_inputs, seed, own.program.index_limits)
@@ -91,7 +93,9 @@ def _differences(graph: Graph, content: bytes, seed: int) -> dict[str, float]:
 
 
 def _difference(expected: np.ndarray, result: np.ndarray) -> float:
-    """Infinite if shapes, types, integers or numbers that are not finite differ."""
+    """The largest difference relative to the largest expected magnitude.  It is infinite if shapes
+    or types differ, or if values differ that are integers or not finite.
+    """
     if expected.shape != result.shape or expected.dtype != result.dtype:
         return float("inf")
     if not expected.size or np.array_equal(expected, result):

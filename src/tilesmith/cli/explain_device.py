@@ -20,7 +20,7 @@ from tilesmith.runtime.profile import KernelTime, Profile
 
 
 def rows(exe: Executable, found: Profile) -> list[dict[str, Any]]:
-    """One row per kernel, in order: its place, its time and its launches."""
+    """One row per kernel, in order: the target that runs it, its time and its launches."""
     told: list[dict[str, Any]] = []
     for i, (k, place) in enumerate(zip(found, exe.program.places, strict=True)):
         launches = exe.launches.get(k.call.symbol, ()) if place.device is not None else ()

@@ -20,7 +20,9 @@ from tilesmith.tuning.scheduler import Progress
 LINE_SECONDS = 5.0
 """Seconds between plain lines."""
 FRAME = 6
-"""Lines of the terminal other than rows of tasks: stage, head, others, totals, two of prompt."""
+"""Number of the terminal's lines that are not rows of tasks: the stage, the table's head, the line
+for the other tasks, the totals, and two for the prompt.
+"""
 
 
 class TuningDisplay:
@@ -67,14 +69,14 @@ class TuningDisplay:
             sys.stderr.flush()
 
     def _heading(self) -> str:
-        """The stage, with its time so far and in total."""
+        """The stage, with the elapsed and the remaining time of the tuning run."""
         now = time.monotonic()
         elapsed = now - self._start
         left = max(self._seconds - elapsed, 0.0)
         if self._trials is not None and self._searching is not None:
             since, before = self._searching
             done = _sum(self._states, "trials") - before
-            if done:  # trials of earlier runs took no time in this run
+            if done:  # only trials of this run, which give the time of a trial
                 left = min(left, max(self._trials - done, 0) * (now - since) / done)
         stage = self._stage
         if stage == "done":

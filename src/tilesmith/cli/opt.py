@@ -169,7 +169,7 @@ def command(
                 and from_ is None
                 and any(isinstance(n.op, Fused) for _, n in nodes_in(ir))
             ):
-                is_open = False  # all passes have run
+                is_open = False  # the graph was fused, so all passes have run
             names = _chosen(passes, graph_passes, from_, to, is_open)
             ran = _run(ir, names, graph_passes, text_of, show)
             graph = ran[-1].result if ran else ir
@@ -259,8 +259,11 @@ def _check_final(
 ) -> None:
     """Raises UsageError for loops that are not final because of the requested passes.
 
-    text: the loops that were read.  If pass `after` would change them, this pass did not write
-        them.
+    func: the loops after the requested passes.
+    text: the loops that were read.
+    chosen: the option --passes, or None.
+    after: the option --from: the pass that wrote `text`, or None.  If this pass would change
+        `text`, it did not write it, and the message says so.
     """
     if _is(func, "final"):
         return
@@ -281,8 +284,11 @@ def _check_final(
 def _chosen(
     passes: str | None, known: Mapping[str, object], after: str | None, to: str, is_open: bool
 ) -> list[str]:
-    """The requested passes.  If none are requested: the passes after `after` up to `to` if
-    `is_open`, else none.
+    """The passes to run, by name.
+
+    passes: the option --passes, or None.  Without it, the passes after `after` up to `to` run if
+        `is_open`, else none.
+    known: the existing passes, in order.
     """
     every = list(known)
     if passes is None:
@@ -331,7 +337,7 @@ def _list(passes: Mapping[str, object], json: bool) -> None:
 class _Text:
     """One text of the output.
 
-    `decisions`: decisions of records and constraints about the kernel; empty where rules decide.
+    decisions: what records and constraints decide about the kernel; empty if only rules decide.
     """
 
     name: str
@@ -424,7 +430,7 @@ def _loop_passes(session: Session) -> Mapping[str, Callable[[Func], Func]]:
 
 
 def _is(func: Func, stage: Stage) -> bool:
-    """Whether loops satisfy the rules of that stage."""
+    """Whether loops satisfy the rules of `stage`."""
     try:
         verify_loops(func, stage)
     except VerifyError:

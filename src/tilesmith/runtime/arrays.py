@@ -29,7 +29,9 @@ _TORCH_TYPES: dict[str, DType] = {
 """Torch's names of the types that torch and Tilesmith have, but NumPy lacks."""
 
 _ON_CPU = (1, 3)
-"""DLPack's device types with memory that the CPU reads: the CPU, and CUDA's pinned host memory."""
+"""DLPack's numbers of the device types whose memory the CPU can read: the CPU, and CUDA's pinned
+host memory.
+"""
 
 _TORCH_NAMES = {d: name for name, d in _TORCH_TYPES.items()}
 
@@ -127,7 +129,7 @@ def _of_torch(value: Any, what: str) -> np.ndarray:
             integer = torch.int16 if stored.bytes == 2 else torch.uint8
             return tensor.view(integer).numpy().view(stored.numpy)
         return tensor.numpy()
-    except (TypeError, RuntimeError, ValueError) as e:  # NumPy lacks its type, or it's a wrapper
+    except (TypeError, RuntimeError, ValueError) as e:  # no NumPy type, or a wrapper of tensors
         raise ModelError(
             f"{what}: the tensor of {value.dtype} can't be read as an array: {_one_line(e)}; "
             "expected one with memory of its own, neither nested nor fake nor inside torch.func; "
@@ -187,7 +189,8 @@ def as_output(value: Any, spec: TensorSpec, what: str = "") -> np.ndarray:
 
     what: the output's description in messages (default: its name).
 
-    Raises ModelError unless a result of `spec` can be written there.
+    Raises ModelError unless a result of `spec` can be written to the array, UsageError for an
+    output of a host type.
     """
     what = what or f"output {spec.name!r}"
     if spec.dtype.is_host:

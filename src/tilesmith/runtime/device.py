@@ -59,7 +59,7 @@ class OpenDevice(Protocol):
         ...
 
     def copy(self, to: Any, end: int, source: Any, start: int, size: int) -> None:
-        """Copy `size` bytes of device memory; both offsets are in bytes."""
+        """Copy device memory: `size` bytes from byte `start` of `source` to byte `end` of `to`."""
         ...
 
     def prepared(

@@ -23,7 +23,7 @@ from .program import Program
 class DeviceMemory:
     """Memory that an executable allocates on its device, in bytes, for as long as it lives.
 
-    weights: constants, as kernels read them.
+    weights: constants, in the form that kernels read.
     arena: intermediate values, the kernels' workspaces, and the record of a kernel's failure.
     inputs: copies of the inputs, except those that other parts of the program compute.
     outputs: results, before they are copied back, except those that live in an input.

@@ -34,7 +34,7 @@ _Steps: TypeAlias = "list[tuple[KernelCall | None, list[Callable[[], None]]]]"
 """The steps in order: the kernel call (None for a copy), and the functions that run the step."""
 
 _KEPT = 8
-"""Most sets of callers' arrays for which prepared launches are cached."""
+"""Upper bound on the number of sets of callers' arrays for which prepared launches are cached."""
 
 
 class DeviceRunner(Runner):
@@ -69,7 +69,7 @@ class DeviceRunner(Runner):
         self._lock = Lock()
         self._kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
         self._shared: dict[tuple[int, ...], _Steps] = {}
-        self._last: Event | None = None  # completes with the last call on a caller's stream
+        self._last: Event | None = None  # completes when the last call on a caller's stream is done
         self._is_open = False
         if opens and is_there(program.target):
             self.open()

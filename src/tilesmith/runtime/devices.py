@@ -30,7 +30,7 @@ def is_there(target: Target) -> bool:
         from tilesmith.codegen.cuda import driver
 
         return driver.count() > 0
-    return True  # opening the file reports the error
+    return True  # opening a missing device raises an error
 
 
 def shares_memory(target: Target) -> bool:

@@ -147,7 +147,8 @@ def native(
 ) -> Callable[..., NativeFunction]:
     """A function that makes the `NativeFunction` of a kernel (see `backend.base`).
 
-    compile, assemble: make object code and assembly of its text.
+    compile: makes object code from the kernel's text.
+    assemble: makes assembly from this text.
     """
 
     def make(

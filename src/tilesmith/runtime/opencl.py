@@ -144,7 +144,7 @@ class OpenClDevice:
     def read(self, array: np.ndarray, memory: Any) -> None:
         """Copy device memory into an array, after all earlier commands are done."""
         if array.nbytes:
-            self._wait_in_time()  # a copy queued before could run after a timeout
+            self._wait_in_time()  # else a queued copy could run after a timeout
             with self._errors("a kernel failed, or its results can't be read"):
                 self._cl.enqueue_copy(self._queue, array, memory, is_blocking=True)
 
@@ -158,7 +158,7 @@ class OpenClDevice:
     ) -> Callable[[], None]:
         """A function that starts a kernel (see `OpenDevice`), with a kernel object of its own."""
         size = tuple(b * t for b, t in zip(blocks, threads, strict=True))
-        kept: list[Any] = []  # a kernel does not keep its memory alive
+        kept: list[Any] = []  # pyopencl's kernel does not keep the memory of its arguments alive
         for a in args:
             if isinstance(a, tuple):
                 kept += [a[0], np.int64(a[1])]
@@ -181,7 +181,7 @@ class OpenClDevice:
         return start
 
     def copy(self, to: Any, end: int, source: Any, start: int, size: int) -> None:
-        """Copy `size` bytes of device memory; both offsets are in bytes."""
+        """Copy `size` bytes from byte `start` of `source` to byte `end` of `to`."""
         if size:
             with self._errors(f"{size} bytes can't be copied on it"):
                 self._cl.enqueue_copy(

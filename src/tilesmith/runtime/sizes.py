@@ -30,7 +30,8 @@ class RunSizes:
 
     call: for `Runner.call`: bytes of arena and scratch, then the extents of the symbols.
     outputs: shapes of the results; None for a shape that depends on data, and for host objects.
-    formulas: extents of inputs that are computed from the symbols, in order.
+    formulas: the required values of those extents of inputs that are formulas of the symbols, in
+        order.
     """
 
     call: tuple[int, ...]
@@ -89,7 +90,8 @@ class SizeFunction:
 
     def seen(self, arrays: Sequence[Any]) -> RunSizes | None:
         """The sizes for NumPy arrays of shapes that `of` has accepted before, else None.  Also None
-        if the memory of an input differs from NumPy's, as for 4-bit integers.
+        if native memory stores the elements of an input differently from NumPy, as it does 4-bit
+        integers.
         """
         shapes = [a.shape if type(a) is np.ndarray else None for a in arrays]
         return self._seen.get(tuple(shapes))

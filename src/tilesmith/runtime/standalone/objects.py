@@ -112,7 +112,7 @@ def _deciding(program: Program, outputs: Sequence[TensorSpec]) -> str:
         if isinstance(step, (KernelCall, HostCall)):
             writer |= dict.fromkeys(args_of([step]), step.label)
         elif isinstance(step, Measurement):
-            # An extent with one possible value is checked, not computed.
+            # A run only checks an extent with one possible value; it does not compute it.
             free = [e.name for e in step.extents if e.low != e.high]
             label = step.label or writer.get(step.source, "")
             if label and dims.intersection(free):
