@@ -74,8 +74,8 @@ class _ReaderGone(Exception):
 
 
 class _Verb(TyperCommand):
-    """A verb.  Its help lists the verb's own options first, then the shared options under the
-    headings of their groups.  Indented paragraphs of the help text keep their lines.
+    """A verb.  Its help lists arguments and options without a group first, then each group of
+    options under a heading.  Indented paragraphs of the help text keep their lines.
     """
 
     def invoke(self, ctx: Any) -> Any:

@@ -94,7 +94,7 @@ def _differences(graph: Graph, content: bytes, seed: int) -> dict[str, float]:
 
 def _difference(expected: np.ndarray, result: np.ndarray) -> float:
     """The largest difference relative to the largest expected magnitude.  It is infinite if shapes
-    or types differ, or if values differ that are integers or not finite.
+    or types differ, or if any values differ that are not finite floats.
     """
     if expected.shape != result.shape or expected.dtype != result.dtype:
         return float("inf")

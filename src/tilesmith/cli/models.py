@@ -78,7 +78,7 @@ def _check_fits_compiled(wanted: Request) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Raises UsageError unless there may be a model at `path`, ModelError for a folder without."""
+    """Raises UsageError if nothing exists at `path`, ModelError for a folder without a model."""
     if not path.exists():
         raise UsageError(f"there is no file {str(path)!r}{_stdin_advice(path)}")
     if path.is_dir():

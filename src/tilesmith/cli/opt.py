@@ -264,6 +264,7 @@ def _check_final(
     chosen: the option --passes, or None.
     after: the option --from: the pass that wrote `text`, or None.  If this pass would change
         `text`, it did not write it, and the message says so.
+    passes: the loop passes by name.
     """
     if _is(func, "final"):
         return
@@ -351,7 +352,9 @@ class _Text:
 def _kernels(
     graph: Graph, to: str, which: str | None, session: Session, show: Show | None
 ) -> list[_Text]:
-    """The text at stage `to` of each fused group that `which` selects, headed by its source."""
+    """The text at stage `to` of each fused group that `which` selects: a number, part of a source
+    node's name, or None for all.  A comment before each text names the source nodes.
+    """
     if not any(isinstance(n.op, Fused) for _, n in nodes_in(graph)):
         raise UsageError(f"--to {to} needs kernels, and the graph has no fused groups: run 'fuse'")
     tuned, decisions = driver.apply_tuning(graph, session)

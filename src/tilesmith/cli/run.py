@@ -142,7 +142,7 @@ def _fastest(exe: Executable, inputs: dict[str, np.ndarray]) -> float:
 
 
 def _found(spec: TensorSpec, value: Any) -> TensorSpec:
-    """The description of an output with the shape that a run found; lists have none."""
+    """The description of an output with the shape of its value; unchanged for a list."""
     return replace(spec, shape=value.shape) if isinstance(value, np.ndarray) else spec
 
 

@@ -129,7 +129,7 @@ def _of_torch(value: Any, what: str) -> np.ndarray:
             integer = torch.int16 if stored.bytes == 2 else torch.uint8
             return tensor.view(integer).numpy().view(stored.numpy)
         return tensor.numpy()
-    except (TypeError, RuntimeError, ValueError) as e:  # no NumPy type, or a wrapper of tensors
+    except (TypeError, RuntimeError, ValueError) as e:  # a type that NumPy lacks, or a wrapper
         raise ModelError(
             f"{what}: the tensor of {value.dtype} can't be read as an array: {_one_line(e)}; "
             "expected one with memory of its own, neither nested nor fake nor inside torch.func; "

@@ -290,9 +290,9 @@ class CudaDevice:
 class _Start:
     """A launch with its arguments.
 
-    kept: objects that must live as long as the launch: its memory, and the values to which `places`
-        points.
-    places: the addresses of the values.
+    kept: objects that must live as long as the launch: the memory that the kernel uses, and the
+        values of its arguments.
+    places: the addresses of these values.
     """
 
     device: CudaDevice

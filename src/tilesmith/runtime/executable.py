@@ -135,8 +135,9 @@ class Executable:
 
     @property
     def signatures(self) -> dict[str, dict[str, dict[str, str]]]:
-        """The functions that the source model has, by the names that `compile` takes.  Each has its
-        "inputs" and its "outputs", by name with their types.  Empty for a model without names.
+        """The functions that the source model has, by the names that `compile` takes.  Each function
+        has entries "inputs" and "outputs", which map names to types.  Empty for a model without
+        named functions.
         """
         told = self.program.metadata.get("signatures", {})
         return dict(told) if isinstance(told, dict) else {}
@@ -288,7 +289,8 @@ class Executable:
     @checked(UsageError)
     def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
         """The time of each kernel on the given inputs, the minimum of `repeats` runs.  For the CPU
-        it includes the performance model's prediction; the machine is measured at first use.
+        the profile includes the performance model's predictions, for which the machine is measured
+        at first use.
 
         arrays: the inputs in order, or a single mapping with all of them by name, as `run` takes.
         """

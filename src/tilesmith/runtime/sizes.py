@@ -30,8 +30,7 @@ class RunSizes:
 
     call: for `Runner.call`: bytes of arena and scratch, then the extents of the symbols.
     outputs: shapes of the results; None for a shape that depends on data, and for host objects.
-    formulas: the required values of those extents of inputs that are formulas of the symbols, in
-        order.
+    formulas: values of the input extents that are formulas of the symbols, in order.
     """
 
     call: tuple[int, ...]

@@ -26,8 +26,8 @@ RUNTIME = ("library/model.c", "library/plugin.c", "pool.c")
 """The files of the runtime that a plugin needs."""
 
 MOST_AXES, MOST_SYMBOLS = 8, 64
-"""Upper bounds on axes and symbols of an operator: TILESMITH_MOST_AXES, and MOST_SYMBOLS of
-`plugin.c`.
+"""Upper bounds on axes and symbols of an operator.  The C code has the same bounds:
+TILESMITH_MOST_AXES, and MOST_SYMBOLS in `plugin.c`.
 """
 
 

@@ -33,7 +33,7 @@ ZIG_SYSTEMS = {"armv7": "arm-linux-gnueabihf"}
 class System:
     """The form that libraries have on an operating system.
 
-    zig: zig's name for the system, which follows the architecture.
+    zig: zig's name for the system: the part of a zig target after the architecture.
     shared, static: the file name of a library.
     flags: flags to link a shared library; FILE stands for its name, IMPORTS for the path of its
         import library.
