@@ -135,9 +135,9 @@ class Executable:
 
     @property
     def signatures(self) -> dict[str, dict[str, dict[str, str]]]:
-        """The functions that the source model has, by the names that `compile` takes.  Each function
-        has entries "inputs" and "outputs", which map names to types.  Empty for a model without
-        named functions.
+        """The functions that the source model has, by the names that `compile` takes.  Each has the
+        entries "inputs" and "outputs", which map names to types.  Empty for a model without named
+        functions.
         """
         told = self.program.metadata.get("signatures", {})
         return dict(told) if isinstance(told, dict) else {}
