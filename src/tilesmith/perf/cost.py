@@ -7,7 +7,8 @@ thread.
 Each link between two levels of the memory hierarchy moves data while the core computes.  Some data
 is first read in a fraction of the region's time (`Stream.during`), such as weights that all
 iterations share.  If moving it takes longer than computing does in that fraction, the core waits
-for the difference.  Prefetching hides most of the remaining time, but not all.
+for the difference.  The remaining time of moving data overlaps with computing: prefetching hides
+most of this time, but not all.
 
 The level that holds a buffer's bytes depends on the kernels that ran before.  Constants are in the
 nearest level that can hold all constants of the program.  Intermediate values were written

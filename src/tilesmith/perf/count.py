@@ -33,8 +33,8 @@ from .indices import SCATTERED, computed_from, linear, periods, picked
 from .operations import instructions_of, is_integer_division, kind_of
 
 MOST_VECTORS = 8
-"""Upper bound on vectors from which a load's lanes are shuffled; a load from more vectors is a
-gather.
+"""Upper bound on the vectors that contain the lanes of a load with gaps, if it counts as loads of
+these vectors and shuffles.  A load from more vectors counts as a gather.
 """
 
 
@@ -263,7 +263,7 @@ class _Reader:
                 continue
             parts = computed_from(e) if type(e) is Load else e.children
             waiting = [c for c in parts if c not in known]
-            if isinstance(e, ir.Let):  # the value first: the body needs its depth
+            if isinstance(e, ir.Let):  # the value first: the body needs the value's depth
                 if e.value in known:
                     self.depth[e.var] = known[e.value]
                 else:
@@ -298,7 +298,7 @@ class _Reader:
             c.issued += share
         elif kind is None:
             return
-        elif e.dtype.is_int and e.lanes == 1:  # index arithmetic: accesses include its sums
+        elif e.dtype.is_int and e.lanes == 1:  # index arithmetic; sums in indices are free
             if is_integer_division(e):
                 c.issued += model.integer_divide_cycles * share
             elif not index and kind != "cast":
@@ -324,7 +324,7 @@ class _Reader:
         scope.flops += flops * e.lanes * share
         if product is not None:  # a multiply-add that is already counted includes the product
             scope.products.remove(product)
-        elif kind == "special":  # `expand_math` leaves calls of the C library
+        elif kind == "special":  # a call of the C library, kept by `expand_math`
             scope.count.slow += self.target.model.library_cycles * e.lanes * share
         else:
             read = e.a.dtype if isinstance(e, ir.Cast) else e.dtype

@@ -200,7 +200,7 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
     Runs that touch or overlap are joined.  Dimensions are joined if one continues the other, like
     the rows of overlapping windows.
     """
-    # `length` bytes without gaps are repeated along `strides`: pairs [stride, count].
+    # A run of `length` bytes without gaps is repeated along each [stride, count] in `strides`.
     length = run
     strides: list[list[int]] = []
     for distance, n in sorted((*_progressions(offsets), *((abs(c), n) for c, n in dims))):

@@ -291,7 +291,10 @@ def _global(s: _Site, width: int, around: _Around) -> str:
 
 
 def _conflicts(s: _Site, around: _Around) -> int:
-    """Bank conflicts of one execution.  For an instruction on tiles: of each load."""
+    """Bank conflicts of one execution of an access, in the worst sample.
+
+    An instruction on tiles loads an operand in several steps.  Their conflicts are added.
+    """
     worst = 0
     for value in around.samples():
         if s.call:

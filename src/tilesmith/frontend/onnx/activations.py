@@ -65,7 +65,7 @@ def hard_sigmoid(n: OnnxNode) -> Result:
 @onnx_op("Shrink", since=9)
 def shrink(n: OnnxNode) -> Result:
     x, op = n.input(0), act.Shrink(n.attr_float("bias", 0.0), n.attr_float("lambd", 0.5))
-    # The bias may be a fraction, so the result is truncated and not the bias.
+    # The bias may be a fraction.  So for integers, the f64 result is truncated, not the bias.
     if x.dtype.is_int:
         return n.add(op, x.cast(f64)).cast(x.dtype)
     return n.add(op, x)

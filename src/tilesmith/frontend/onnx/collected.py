@@ -1,7 +1,7 @@
-"""Collected results of a loop, with shapes that are known only during the iterations.
+"""Results that a loop collects, if the shape of an element is known only during the iterations.
 
 The elements of all iterations are appended to one list, which is a carried value.  After the loop
-the list is reshaped.  The shape must be the same in all iterations.
+the list is reshaped.  The elements of all iterations must have the same shape.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from tilesmith.ops import slicing
 from tilesmith.ops.functions import maximum, where
 
 WIDTH = 3
-"""Carried values for each ragged result: elements, extents, and the largest change of an extent."""
+"""Number of carried values for each ragged result: the elements so far, the extents of the last
+element, and the largest change of an extent between iterations.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """A collected result whose elements differ in shape.
+    """A collected result whose elements have a shape that is known only during the iterations.
 
     number: its index among the results that the loop collects.
     element: the result of one iteration.

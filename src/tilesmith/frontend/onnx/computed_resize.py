@@ -75,9 +75,9 @@ def _resampled(
     roi: Value | None,
     divisors: Value | None = None,
 ) -> Value:
-    """x with `sizes` samples along `axes`, scaled by `scales` / `divisors`.
+    """x resized to `sizes` along `axes`, by the factors `scales` / `divisors`.
 
-    Resizing by sizes gives divisors; then an axis that keeps its extent is copied.
+    divisors: given if the model computes sizes.  Then an axis that keeps its extent is copied.
     """
     for i, a in enumerate(axes):
         if divisors is not None and roi is None and same_dim(sizes[i], x.type.shape[a]):
@@ -100,8 +100,9 @@ def _along(
     ends: Sequence[Value] | None,
     keeps: bool,
 ) -> Value:
-    """x with `size` samples along `axis`, scaled by `scale` / `by`, between `ends` of a region.
+    """x resized to `size` along `axis`, by the factor `scale` / `by`.
 
+    ends: start and end of the region to resize; None for the whole axis.
     keeps: whether an axis that keeps its extent is copied.
     """
     extent = x.type.shape[axis]

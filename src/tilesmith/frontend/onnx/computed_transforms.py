@@ -52,10 +52,12 @@ def _products(
     inverse: bool,
     real: bool,
 ) -> Value:
-    """Map lines [b, d, a, parts] to [b, count, a, 1 or 2] by products with sines and cosines.
+    """Transform axis d of `lines` by products with sines and cosines.
+
+    Maps [b, d, a, parts] to [b, count, a, 1 or 2].
 
     period: the length of the transform.
-    taken: number of elements to read; if d is smaller, the missing ones are 0.
+    taken: number of elements to read along d; if d is smaller, the missing elements are 0.
     """
     extent, parts = lines.type.shape[1], n.extent(lines, 3)
     k, j = along(n.positions(extent), 0, 2), along(n.positions(count), 1, 2)

@@ -20,7 +20,8 @@ def matmul(n: OnnxNode) -> Result:
 @onnx_op("Gemm", since=1)
 def gemm(n: OnnxNode) -> Result:
     if n.version < 7:
-        # C broadcasts as in later versions.  Without the attribute, C has y's shape anyway.
+        # C broadcasts as in later versions, whatever the attribute says.  In models that don't set
+        # the attribute, C has the shape of the result, so that broadcasting changes nothing.
         n.ignore("broadcast")
     alpha, beta = n.attr_float("alpha", 1.0), n.attr_float("beta", 1.0)
     turned = n.attr_flag("transA"), n.attr_flag("transB")

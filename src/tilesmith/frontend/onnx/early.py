@@ -1,7 +1,7 @@
 """ONNX's operators in opsets 1 to 6, where they differ from later ones.
 
-In these versions, operands broadcast only if an attribute allows it, element types were names, and
-several operators had attributes that are inputs today.
+In these versions, operands broadcast only if an attribute allows it.  Element types are given by
+name, and several operators have attributes that are inputs in later versions.
 """
 
 from __future__ import annotations

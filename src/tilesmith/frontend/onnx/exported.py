@@ -242,7 +242,7 @@ def _pad(w: Writer, n: Node) -> None:
 def _quantize(w: Writer, n: Node) -> None:
     op = n.op
     assert isinstance(op, quantize.Quantize)
-    zero = _zero_point(w, n, op.to)  # it determines the type of the result
+    zero = _zero_point(w, n, op.to)  # the zero point determines the result's type
     if not zero:
         zero = [w.constant(np.zeros(n.inputs[1].type.static_shape, op.to.numpy))]
     _put_scaled(w, n, "QuantizeLinear", zero, op, saturate=None if op.saturates else 0)

@@ -314,10 +314,10 @@ class _Visit:
                 raise e from None
 
     def _on_host(self) -> Sequence[Slot]:
-        """The outputs of an operator that reads objects and has no function for them.
+        """The outputs of an operator that reads host objects, for which `OBJECTS` has no function.
 
-        Strings and lists belong on the host.  A tensor of numbers of unknown rank does not belong
-        there, and neither does an operator without an import function.
+        The reference evaluator computes them.  This needs `fallback` if the operator has no import
+        function, or if all host values that it reads are tensors of numbers of unknown rank.
         """
         is_known = OPERATORS.find(self.domain, self.op_type, self.version) is not None
         objects = [s.dtype for s in self.inputs if isinstance(s, Value) and s.dtype.is_host]
@@ -332,9 +332,9 @@ class _Visit:
         return self._by_reference(is_fallback)
 
     def _find(self) -> tuple[ImportFunction | None, Any]:
-        """The function that imports the operator, or the one that the node calls.
+        """The import function of the operator, and the FunctionProto to inline instead.
 
-        Raises UnsupportedError if there is none.
+        One of the two is None.  Raises UnsupportedError if the operator has neither.
         """
         if self.function is not None:
             return None, self.function
@@ -356,8 +356,8 @@ class _Visit:
         return self._checked(results)
 
     def _native_of_open(self, inputs: Sequence[Slot]) -> Sequence[Slot]:
-        """The outputs.  If a number is needed of an operand that depends on open dimensions, this
-        operand is treated as computed at run time.
+        """The outputs.  If the import needs the contents of an operand that depends on open
+        dimensions, it is repeated with this operand treated as computed at run time.
         """
         try:
             return self._native(inputs)
@@ -430,8 +430,8 @@ class _Visit:
         types = types_for_strings(stood_in)
         held = all(reference.builder.contents(v) is not None for v in stood_in)
         if held and not any(t.dtype.is_host for t in types):
-            # The results are shapes, which depend on no string.  A string stays a string even
-            # without elements.
+            # The results are shapes, which don't depend on the strings.  Results of strings are
+            # excluded even if they have no elements: here they are replaced by numbers.
             return stood_in
         return reference.run(types, is_fallback)
 

@@ -1,8 +1,8 @@
 """Open dimensions of inputs that may be empty, since a model only concatenates along them.
 
 A decoder's caches have such dimensions.  Their length is 0 in the first step, and each later node
-sees the length after the concatenation, which is at least 1.  They are found before the
-model is imported, by the nodes that read them and not by names (decision 112).
+sees the length after the concatenation, which is at least 1.  These dimensions are found before
+the model is imported, by the nodes that read the inputs and not by names (decision 112).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PASTS: Mapping[tuple[str, str], Mapping[int, int]] = {
     (_MICROSOFT, "MultiHeadAttention"): {6: 2, 7: 2},
     (_MICROSOFT, "GroupQueryAttention"): {3: 2, 4: 2},
 }
-"""Operators that concatenate inputs with new keys and values -> {input number: axis}."""
+"""Operators that append new keys and values to cached ones -> {number of a cache input: axis}."""
 
 _JOINED, _GONE = -1, -2
 _SAME = ("Identity", "Cast", "CastLike")

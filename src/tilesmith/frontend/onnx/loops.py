@@ -42,8 +42,9 @@ from tilesmith.ops.functions import maximum
 _STEPS = 1 << 12
 """Upper bound on the steps of an unrolled loop."""
 _FEW = 4
-"""Upper bound on the steps of a loop that is unrolled although it could be a node.  A body with
-sub-graphs is not unrolled then: it would be imported twice at each level, 2**n times in all.
+"""Upper bound on the steps of a loop that is unrolled although it could be a node.  Such a loop is
+not unrolled if its body has sub-graphs.  A loop is imported as a node before it is unrolled, so the
+innermost body of n nested loops would be imported 2**n times.
 """
 _PLENTY = 1 << 40
 """Upper bound on the steps of a loop without a condition: more would take days."""
@@ -153,7 +154,7 @@ def _loop_node(
     """A loop at run time; None for a loop to unroll: one with few steps, with only known
     values, or with carried values that change their rank.
 
-    ragged: collected results whose shapes only iterations find.
+    ragged: collected results whose shapes are known only during the iterations.
     """
     state = only_tensors(carried)
     if state is None:
@@ -226,8 +227,13 @@ def _with_ragged(
     own: int,
     ragged: Sequence[Ragged],
 ) -> list[Value]:
-    """The results of a body that carries `ragged` results: its `own` carried values, the number
-    of iterations, the carried values of `ragged`, and the other collected results.
+    """The results of the body of a loop with `ragged` collected results.
+
+    They are, in order: the loop's `own` carried values, the number of iterations so far, the
+    carried values of `ragged`, and the other collected results.
+
+    results: `own` carried values and all collected results of the iteration.
+    inner: the carried values before the iteration.
     """
     count, *rest = inner[own:]
     going = [count + 1]
@@ -265,8 +271,11 @@ def _holds_graphs(graph: Any) -> bool:
 
 
 def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool) -> Dim | None:
-    """The number of iterations as an extent.  None without a limit, or if only a run knows the
-    limit and no result has it as an extent (`is_extent`).
+    """The number of iterations as an extent; None without a limit.
+
+    known: the limit, if it is known during import.
+    is_extent: whether a result has this number as an extent.  If not, a limit that is known only
+        at run time gives None.
     """
     if known is not None:
         return max(int(known), 0)
@@ -279,7 +288,7 @@ def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool)
 
 
 def _known(n: OnnxNode, value: Value | None) -> Any:
-    """The one number or bool in a value; None if it is not known."""
+    """The number or bool in a value of one element.  None if it is not known, and for others."""
     array = None if value is None else n.known(value)
     return None if array is None or array.size != 1 else array.reshape(-1)[0].item()
 

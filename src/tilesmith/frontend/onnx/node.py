@@ -170,7 +170,10 @@ class OnnxNode(CallingNode):
         return None if value is None else self.int_list(value, name)
 
     def computed(self, name: str, index: int, since: int) -> Value | None:
-        """Input number `index`, which opset `since` added, if only a run knows it; else None."""
+        """Input number `index` if its contents are known only at run time; else None.
+
+        since: the opset that added the input.  Before it, the result is None.
+        """
         value = self.optional(index) if self.version >= since else None
         return None if value is None or self.is_known(value) else value
 

@@ -27,7 +27,7 @@ from tilesmith.ops.shape import Unsqueeze
 from tilesmith.ops.slicing import Slice
 
 _SEEDED, _NUMBERED = 0, 1
-"""Second words of keys: the first word is a seed, or the number of a stream."""
+"""The second word of a key: it tells whether the first word is a seed or the number of a stream."""
 
 _SHAPED_LIKE_INPUT = ("RandomUniformLike", "RandomNormalLike")
 
@@ -109,7 +109,7 @@ def multinomial(n: OnnxNode) -> Result:
         n.bad(f"expected int32 or int64 and sample_size >= 0, found {dtype} and {count}")
     batch = x.type.shape[0]
     cumulated = n.add(CumSum(1), n.add(Softmax(1), x).cast(f64))
-    # without the last sum, which rounding may leave below 1
+    # The last sum is left out, because it is 1, but rounding may make it smaller.
     bounds = n.add(Slice((0,), (-1,), (1,), (1,)), cumulated)
     u = n.add(RandomUniform((batch, count), _key(n))).cast(f64)
     passed = n.add(Unsqueeze((1,)), bounds) <= n.add(Unsqueeze((2,)), u)

@@ -208,7 +208,7 @@ def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
     what = f"output {value_info.name!r}"
     declared = element_type(value_info.type.tensor_type.elem_type, what, strings=True)
     if value.dtype is not string and value.dtype.is_host:
-        return  # these sizes are known only at run time
+        return  # sizes of a host value are known only at run time
     if declared is not value.dtype:
         raise ModelError(f"{what} is declared as {declared}, but the model computes {value.type}")
     if not value_info.type.tensor_type.HasField("shape") or overridden:

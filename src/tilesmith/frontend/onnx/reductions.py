@@ -63,7 +63,7 @@ def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -
 
     if x.dtype.is_int and make is reduce.ReduceL2:  # the sum wraps, as in ONNX's function body
         return sqrt(reduced(x, reduce.ReduceSumSquare).cast(f64)).cast(x.dtype)
-    if x.dtype.is_int and make in _OF_FLOATS:  # computed precisely enough, then truncated
+    if x.dtype.is_int and make in _OF_FLOATS:  # f64 is precise enough; the result is truncated
         return reduced(x.cast(f64), make).cast(x.dtype)
     return reduced(x, make)
 

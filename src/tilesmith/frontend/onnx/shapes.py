@@ -31,7 +31,9 @@ def is_single(x: Value) -> bool:
 
 
 def equal_where_open(n: OnnxNode, found: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
-    """Whether shapes are equal.  Open sizes that could differ must be equal from then on."""
+    """Whether shapes are equal or can be.  In that case, open sizes that could differ are required
+    to be equal from then on.
+    """
     if len(found) != len(wanted) or any(
         extents.are_equal(a, b) is False for a, b in zip(found, wanted, strict=True)
     ):
@@ -143,7 +145,7 @@ def split(n: OnnxNode) -> Result:
                 f"num_outputs: expected {count} as the node has outputs, and no split; found "
                 f"{wanted}"
             )
-        part = as_dim(as_expr(extents.total((extent, count - 1))) // count)  # rounded up
+        part = as_dim(as_expr(extents.total((extent, count - 1))) // count)  # quotient rounded up
         starts = (extents.product((i, part)) for i in range(count))
         left = (extents.larger(extents.difference(extent, start), 0) for start in starts)
         sizes = tuple(extents.smaller(part, n) for n in left)
@@ -268,7 +270,7 @@ def trilu(n: OnnxNode) -> Result:
     diagonal: Dim = 0
     if k is not None and n.is_known(k):
         diagonal = n.dim(k, "k")
-    elif k is not None:  # counted from the lowest diagonal, since extents are not negative
+    elif k is not None:  # an extent is not negative, so count from the lowest diagonal
         rows = x.type.shape[-2]
         whole = extents.total((rows, x.type.shape[-1]))
         shifted = clamp(listed(k) + rows, 0, n.of_dims((whole,)))
@@ -287,7 +289,8 @@ def center_crop_pad(n: OnnxNode) -> Result:
     ends: list[Dim] = [0] * x.type.rank
     for a, w in zip(axes, wanted, strict=True):
         difference = extents.difference(w, x.type.shape[a])
-        # Keep the middle; if the difference is odd, the end loses one more than the start.
+        # Keep the middle.  If the difference is odd, the end loses or gains one more element than
+        # the start.
         half = as_dim(binary("truncdiv", as_expr(difference), 2))
         begins[a], ends[a] = half, extents.difference(difference, half)
     return n.add(slicing.Pad((*begins, *ends), "constant", 0), x)

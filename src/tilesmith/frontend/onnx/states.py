@@ -50,8 +50,8 @@ def tensor_scatter(n: OnnxNode) -> Result:
 
 @onnx_op("CausalConvWithState", since=27)
 def causal_conv_with_state(n: OnnxNode) -> Result:
-    """A depthwise convolution over the state followed by the input.  The last positions of the
-    two become the new state.
+    """A depthwise convolution over the concatenation of the state and the input.  The last
+    positions of the concatenation become the new state.
     """
     x, weight, bias, past = n.input(0), n.input(1), n.optional(2), n.optional(3)
     activation = n.attr_string("activation", "none", among=("none", "silu", "swish"))

@@ -171,7 +171,7 @@ def _from_field(tensor: Any, type: TensorType, what: str) -> np.ndarray:
             f"{what}: expected the values of {type} in {name}, found {', '.join(wrong)}"
         )
     field = getattr(tensor, name)
-    packed = d.bits in (2, 4)  # several elements share a value; 6-bit elements do not
+    packed = d.bits in (2, 4)  # a value of the field has several elements of 2 or 4 bits
     expected = _stored_bytes(type) if packed else type.size
     if len(field) != expected:
         raise ModelError(f"{what}: expected {expected} values for {type}, found {len(field)}")

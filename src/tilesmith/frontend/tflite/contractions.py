@@ -15,8 +15,9 @@ from tilesmith.ops import matmul as mm
 
 
 def rows_of(n: TfliteNode, x: Value, w: Value) -> Value:
-    """The input of FULLY_CONNECTED as rows that fit weights [O, I]: [..., I] if the result keeps
-    the input's axes, else [rows, I].
+    """The input of FULLY_CONNECTED as rows of I elements, for weights [O, I].
+
+    The shape is [..., I] if the result keeps the input's axes, else [rows, I].
     """
     if w.type.rank != 2 or n.choice("weights_format", ("DEFAULT", "SHUFFLED4x16INT8")) != "DEFAULT":
         n.unsupported(f"weights {w.type} that are not stored as [O, I]")

@@ -151,7 +151,7 @@ def detections(n: TfliteNode) -> Result:
     scores = n.add(slicing.Slice((background,), (classes + background,), (1,), (1,)), scores)
     codes = n.reshape(codes, codes.type.shape[1:])
     boxes = _corners(n, codes, anchors, options)
-    # a score that equals the threshold is enough
+    # Scores must exceed `least`, so that a score equal to the threshold suffices.
     least = np.nextafter(
         np.float32(_option(n, options, "nms_score_threshold")), np.float32(-np.inf)
     )
@@ -181,7 +181,7 @@ def detections(n: TfliteNode) -> Result:
     slots = most * each // per_box
 
     def shown(values: Value) -> Value:
-        """Numbers for the classes of each box in the result's form, padded with zeros."""
+        """Numbers [length, width] for classes of boxes, padded with zeros to [1, most * each]."""
         values = _padded(n, n.reshape(values, (length, width)), slots)
         values = n.add(slicing.Pad((0, 0, 0, per_box - width)), values)
         return n.reshape(values, (1, most * each))

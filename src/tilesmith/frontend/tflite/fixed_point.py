@@ -1,7 +1,7 @@
 """TFLite's arithmetic on quantised numbers: real scales become integers and shifts.
 
-A result is the integers' product with a multiplier of 31 bits and a power of two, rounded twice, as
-TFLite's kernels compute it.  Sums of 64 bits take a multiplier of 15 bits and round once.
+A result is an integer times a multiplier of 31 bits and a power of two, rounded twice, as TFLite's
+kernels compute it.  Sums of 64 bits take a multiplier of 15 bits and round once.
 """
 
 from __future__ import annotations
@@ -106,8 +106,11 @@ def stored(
 
 
 def restored(n: TfliteNode, index: int) -> Value:
-    """An input with the result's scale and zero point.  TFLite converts only unsigned bytes, in
-    f32.  f64 rounded to f32 gives the same results, even if multiply and add are fused.
+    """An input converted to the result's scale and zero point.
+
+    If these differ, the input must be u8, as in TFLite, which converts it in f32.  Here each step
+    is computed in f64 and rounded to f32.  This gives TFLite's results, even if a multiply and an
+    add are fused.
     """
     x, tensor, result = n.input(index), n.input_tensor(index), n.output_tensor()
     if tensor.is_stored_as(result):

@@ -48,7 +48,8 @@ def _asymmetric(n: TfliteNode, x: Value, axes: Sequence[int]) -> _Quantised:
     point = where(is_zero, 0.0, clip(rounded(n, point), -128.0, 127.0))
     scale = scale.cast(f32)
     inverse = n.const(1.0, f32) / scale
-    # f64 rounded to f32 gives the results of f32, even if multiply and add are fused
+    # Each step is computed in f64 and rounded to f32.  This gives the results of f32, even if a
+    # multiply and an add are fused.
     steps = (x.cast(f64) * inverse.cast(f64)).cast(f32).cast(f64) + point
     q = clip(rounded(n, steps.cast(f32)), -128.0, 127.0).cast(i8)
     return q, scale, point.cast(i32)

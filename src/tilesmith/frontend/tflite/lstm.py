@@ -249,7 +249,8 @@ def both_directions(
     aux: number of the auxiliary input.
     aux_weights: number of the first auxiliary weights of each direction.  Those of the first
         gate may be left out.
-    replaces: whether an auxiliary input without weights is the input of the backward direction.
+    replaces: whether the backward direction reads the auxiliary input instead of the main input if
+        no direction has auxiliary weights.
     """
     is_time_major = bool(n.option("time_major"))
     x, other = n.input(0), n.optional(aux)

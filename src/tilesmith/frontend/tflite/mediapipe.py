@@ -91,7 +91,8 @@ def max_pool_with_positions(n: TfliteNode) -> Result:
     number = o["activation"]
     if number >= len(FUSED):
         n.bad(f"option 'activation': expected a number below {len(FUSED)}, found {number}")
-    places = (rows * g.kernel[1] + columns).cast(f32) + 0.1  # a later truncation must not lose one
+    # If a later operator truncates a position that rounding made smaller, 0.1 keeps it correct.
+    places = (rows * g.kernel[1] + columns).cast(f32) + 0.1
     return activated(n, channels_last(y), FUSED[number]), channels_last(places)
 
 
@@ -111,7 +112,7 @@ def max_unpool(n: TfliteNode) -> Result:
         n.unsupported("windows that overlap, or do not touch")
     x, place = channels_second(x), channels_second(places).cast(i64)
     batch, channels, rows, columns = x.type.shape
-    # an input with a position outside of its window is left out
+    # An element of `x` whose position lies outside of its window is left out.
     is_inside = (place >= 0) & (place < h * w)
     place = where(is_inside, place, 0)
     row = n.positions(rows, 4, 2) * h + place / w

@@ -47,7 +47,8 @@ def quantize(n: TfliteNode) -> Result:
     if not to.is_int or to.bits > 16:
         n.unsupported(f"a result of type {to}; integers of at most 16 bits are supported")
     scale, zero = _along_axis(n, x, tensor)
-    # Limits this wide don't change the result, and the sum with the zero point is exact.
+    # The limits of +-2^20 lie far outside of the result's range, so they don't change it.  Within
+    # them, the sum with the zero point is exact.
     steps = clip(rounded(n, x / scale), -(2.0**20), 2.0**20).cast(i32)
     return clip(steps + zero, int(to.min), int(to.max)).cast(to)
 

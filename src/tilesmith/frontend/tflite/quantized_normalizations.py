@@ -130,7 +130,9 @@ class _Fixed:
 
 
 def _scaling(n: TfliteNode, beta: float) -> tuple[int, int, int]:
-    """The multiplier and shift of differences of bytes, and the least difference with exp > 0."""
+    """The multiplier and shift that scale differences of bytes, and the least difference whose
+    exponential is not 0.
+    """
     scale = single(n, n.input_tensor(0))[0]
     real = min(beta * scale * 2.0 ** (31 - _DIFFERENCE_BITS), 2.0**31 - 1)
     if not real > 1:
@@ -155,8 +157,11 @@ def _at(n: TfliteNode, table: np.ndarray, differences: Value) -> Value:
 
 
 def _exponentials(n: TfliteNode, beta: float) -> tuple[Value, np.ndarray, np.ndarray, int]:
-    """The differences, tables of the scaled value and of the exponential function of each possible
-    difference, and the least difference with exp > 0.
+    """The parts of a row's exponential functions.
+
+    They are: each number minus the largest number of its row; a table of the scaled values of all
+    possible differences; a table of their exponentials; and the least difference whose exponential
+    is not 0.
     """
     multiplier, shift, least = _scaling(n, beta)
     wide = (_RANGE << shift).astype(np.int32).astype(np.int64)

@@ -85,8 +85,8 @@ def total(n: TfliteNode) -> Result:
     scale = single(n, n.input_tensor(0))[0]
     if n.input(0).dtype is u8:
         return stored(n, scaled(n, sums, scale / _scale(n)))
-    # TFLite scales sums of signed integers in f32; f64 rounded to f32 gives the same, even if
-    # multiply and add are fused
+    # TFLite scales sums of signed integers in f32.  A product in f64 that is rounded to f32 is the
+    # same, even if a multiply and an add are fused.
     factor = float(np.float32(scale) / np.float32(_scale(n)))
     steps = (sums.cast(f32).cast(f64) * factor).cast(f32)
     return stored(n, clip(rounded(n, steps), -(2.0**20), 2.0**20).cast(i32))
@@ -184,8 +184,10 @@ def _places(how: str, extent: int, size: int) -> tuple[np.ndarray, np.ndarray, n
 
 
 def _resized_floats(n: TfliteNode, x: Value, known: list[tuple[int, int]], how: str) -> Value:
-    """A resize as TFLite computes it in f32.  Products and sums of f32 numbers in f64, rounded to
-    f32, are the results of f32, even if multiply and add are fused.
+    """A resize as TFLite computes it in f32.
+
+    Each product and sum is computed in f64 and rounded to f32.  This gives the results of f32, even
+    if a multiply and an add are fused.
     """
     axes = []
     for axis, (extent, size) in enumerate(known, 1):

@@ -101,7 +101,7 @@ def unsorted(n: OptionNode, reduction: str) -> Result:
     limits = (np.finfo if x.dtype.is_float else np.iinfo)(x.dtype.numpy)
     start = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}[reduction]
     rest = x.type.shape[numbers.type.rank :]
-    # rows that are left out are written to an additional last row
+    # Rows to leave out are written to an additional last row, which is cut off.
     initial = _full(n, start, x, (extents.total((count, 1)), *rest))
     place = where(numbers < 0, n.of_dims((count,), ()), numbers)
     place = n.reshape(place, (*numbers.type.shape, 1))

@@ -42,7 +42,8 @@ def gathered(n: OptionNode, x: Value, indices: Value, axis: int, shared: int) ->
     between = axis - shared
     x = x.transpose(*range(shared), axis, *range(shared, axis), *range(axis + 1, rank))
     y = n.add(gather.GatherNd(shared), x, n.reshape(indices, (*indices.type.shape, 1)))
-    # y has the axes of the indices before those between the batch and the axis: swap them
+    # In y, the indices' own axes precede the axes of x between the shared axes and `axis`.  The
+    # result has these two groups in the other order.
     own = range(shared, shared + places)
     moved = range(shared + places, shared + places + between)
     return y.transpose(*range(shared), *moved, *own, *range(moved.stop, y.type.rank))
@@ -58,7 +59,7 @@ def one_hot(n: OptionNode) -> Result:
     indices, on, off = n.input(0), n.input(2), n.input(3)
     depth = n.one_extent(n.input(1), "depth")
     values = joined(listed(off, on.dtype), listed(on, on.dtype))
-    # a negative index selects nothing: it does not count from the end
+    # A negative index selects nothing.  `OneHot` would count it from the end.
     indices = where(indices < 0, n.of_dims((depth,), ()), indices.cast(i64))
     return n.add(gather.OneHot(depth, n.option("axis")), indices, values)
 

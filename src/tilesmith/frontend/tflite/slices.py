@@ -38,9 +38,9 @@ def cut(n: OptionNode) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """The selection along one axis of a strided slice, from an element of each of its lists.
+    """The selection of a strided slice along one axis.
 
-    number: the number of these elements.
+    number: index of the axis's elements in the lists of starts, ends and strides.
     axis: the axis of the input.
     step: distance between indices.
     from_border, to_border: whether the start or the end is ignored.

@@ -66,10 +66,12 @@ def combiner(n: TfliteNode, option: str, x: Value) -> Combiner | None:
 
 
 def _operator(n: TfliteNode, number: int, inputs: Sequence[Value]) -> tuple[str, bool]:
-    """The only operator of a subgraph on the first pair of its arguments, and whether it takes them
-    in order; "" for a subgraph that returns the second argument.
+    """The name of a subgraph's only operator, and whether it takes the arguments in their order.
 
-    inputs: tensors with numbers of which the subgraph takes pairs.
+    The operator must combine the first two arguments.  For a subgraph that returns the second
+    argument, the name is "".
+
+    inputs: tensors; the subgraph has two arguments for each, which are elements of the tensor.
     """
     body = Body(n.builder, "function")
     numbers = body.given([TensorType(v.dtype, ()) for v in inputs for _ in range(2)])

@@ -81,8 +81,10 @@ def interpolated(samples: np.ndarray) -> np.ndarray:
 
 
 def _sigmoid_samples() -> np.ndarray:
-    """Samples of the sigmoid at 0, 1 / 24, 2 / 24, ..., in units of 2^-16.  To each, half
-    of the interpolation error in the middle of its interval is added.  The last one stands for 1.
+    """Samples of the sigmoid at 0, 1 / 24, 2 / 24, ..., in units of 2^-16.
+
+    Linear interpolation between two samples has an error in the middle.  Half of this error is
+    added to the first of the two samples.  The last sample is the largest number, for 1.
     """
     here, middle, after = (2**16 / (1 + np.exp(-(np.arange(256) + d) / 24)) for d in (0, 0.5, 1))
     samples = np.round(here + (middle - (here + after) / 2) / 2).astype(np.int64)
@@ -91,7 +93,10 @@ def _sigmoid_samples() -> np.ndarray:
 
 
 def sigmoid_of_words(multiplier: int, shift: int) -> np.ndarray:
-    """The table of a sigmoid of words.  `multiplier` and `shift` give units of 1 / (3 * 4096)."""
+    """The table of a sigmoid of words.
+
+    multiplier, shift: a word times multiplier / 2^shift is in units of 1 / (3 * 4096).
+    """
     x = (every(i16) * multiplier + (1 << shift >> 1)) >> shift
     size = np.abs(x)
     result = np.where(size >> 9 >= 255, 0x7FFF << 10, _between(size, 9))

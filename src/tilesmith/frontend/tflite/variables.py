@@ -20,7 +20,10 @@ def handle_name(options: Table | None) -> str:
 
 
 def written(model: Model) -> frozenset[str]:
-    """The variables that the model's functions write, except before the first run."""
+    """The names of the variables that the model's subgraphs write.
+
+    Subgraphs that `CALL_ONCE` calls do not count: they run only before the first run.
+    """
     names: set[str] = set()
     every: set[str] = set()
     begins = {

@@ -201,7 +201,7 @@ def _operands(
             k, v = _pieces(n, key, 2)
         elif value is None:
             n.bad("expected a value for a key that is not packed, found none")
-        elif key.type.rank == 4:  # a cache of cross attention
+        elif key.type.rank == 4:  # cross attention passes cached keys and values
             k, v = key, value
         else:
             k, v = heads_of(n, key, heads), heads_of(n, value, heads)
@@ -332,7 +332,10 @@ def _with_sink(
     allowed: Value | None,
     sink: Value | None,
 ) -> Value:
-    """`_attend` with one more score in the softmax, without a value: each head's `sink`, or 0."""
+    """Like `_attend`, but the softmax includes one more score, which weights no value.
+
+    sink: this score for each head; None: 0 for all heads.
+    """
     (batch, _, rows, _), heads = q.type.shape, n.extent(q, 1)
     group = heads // n.extent(k, 1)
     if group > 1:

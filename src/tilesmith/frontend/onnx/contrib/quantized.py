@@ -33,7 +33,7 @@ OnFloats: TypeAlias = Callable[[OnnxNode, "tuple[Value, ...]"], Value]
 
 
 def _float(n: OnnxNode, at: int) -> Value:
-    """The number in inputs `at` (quantised), `at` + 1 (scale) and `at` + 2 (zero point)."""
+    """Input `at` dequantised with the scale in input `at` + 1 and the zero point in `at` + 2."""
     return dequantize(n, n.input(at), _one(n, scale_at(n, at + 1)), _zero(n, at + 2), f32)
 
 

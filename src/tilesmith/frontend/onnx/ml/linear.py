@@ -71,7 +71,7 @@ def _kernel(n: OnnxNode, x: Value, vectors: np.ndarray) -> Value:
     kind = n.attr_string("kernel_type", "LINEAR", ("LINEAR", "POLY", "RBF", "SIGMOID"))
     gamma, offset, degree = _numbers(n, "kernel_params", 3) if n.has("kernel_params") else (0,) * 3
     constant = partial(n.const, dtype=f32)
-    # differences, since |x|^2 + |v|^2 - 2xv loses small distances beside a large |x|^2
+    # RBF computes x - v, since |x|^2 + |v|^2 - 2xv rounds away distances much smaller than |x|.
     if kind == "RBF":
         rows = n.add(shape.Unsqueeze((2,)), x)
         apart = rows - np.ascontiguousarray(vectors.T)

@@ -104,7 +104,7 @@ def _regression(
     x = ml.samples(n, n.input(0), _dtype(n.input(0)))
     combine = aggregate.lower() if aggregate in ("MIN", "MAX") else "sum"
     y = combined(n, x, forest, outputs, combine)
-    if combine != "sum":  # an output without leaves is 0
+    if combine != "sum":  # an output that no leaf has a weight for is 0
         is_start = y.equals(np.inf if combine == "min" else -np.inf)
         y = where(is_start, 0.0, y)
     if aggregate == "AVERAGE":
