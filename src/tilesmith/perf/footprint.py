@@ -44,8 +44,10 @@ class Access:
 
 @dataclass(slots=True, eq=False)
 class LoopDigit:
-    """A loop of the nest.  If indices divide the loop variable by constants, each digit of the
-    variable is a loop of its own.  The root is a loop of one iteration without a variable.
+    """A loop of the nest.  The root is a loop of one iteration without a variable.
+
+    If indices divide a loop variable by constants, these split the variable into digits, as in a
+    mixed-radix number.  The loop is then represented by a nest with one loop for each digit.
 
     var: the loop's variable.
     whole: number of values of `var` in the whole loop.

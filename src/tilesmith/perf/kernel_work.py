@@ -86,9 +86,10 @@ def _parts(
 def _divided(
     root: LoopDigit, parts: Sequence[LoopDigit], prints: Footprints, caches: Sequence[int]
 ) -> dict[LoopDigit, list[Traffic]]:
-    """A nest's footprint and its traffic with each cache, divided among its parts in proportion to
-    the footprint and traffic of each part alone.  Bytes that no part touches belong to the last
-    part.
+    """For each part of a nest, its share of the footprint and of the traffic with each cache.
+
+    Shares are in proportion to the footprint and traffic of each part by itself.  Bytes that no
+    part touches belong to the last part.
     """
     by_part: dict[LoopDigit, list[Traffic]] = {part: [] for part in parts}
     for cache in (None, *caches):

@@ -258,7 +258,9 @@ def _stacked(
 
 
 def _lifted(body: Body, found: Sequence[Value], state: Sequence[Value]) -> list[Slot]:
-    """The results of a body, with carried values converted to more general host types."""
+    """The results `found` of a body.  Carried values among them are converted to host types that
+    also hold the carried values before the loop, `state`.
+    """
     again, *results = found
     common = [common_type(v.type, s.type) for v, s in zip(results, state)]
     pairs = zip(results, [*common, *[None] * (len(results) - len(state))], strict=True)

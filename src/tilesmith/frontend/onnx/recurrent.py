@@ -146,7 +146,7 @@ def layer(n: OnnxNode, weights: WeightsOf) -> Result:
     """Import a recurrent layer.  `weights` reads W and R, [directions, gates * hidden, columns]."""
     kind = n.op_type
     if n.version < 7:
-        # The attribute only repeats whether the list of outputs has Y.
+        # The attribute says whether the node has output Y.  The list of outputs also shows that.
         n.ignore("output_sequence")
     x, w, r, bias = n.input(0), n.input(1), n.input(2), n.optional(3)
     lengths, h0 = n.optional(4), n.optional(5)

@@ -85,7 +85,11 @@ def transpose(n: OnnxNode) -> Result:
 
 
 def _with_axes(n: OnnxNode) -> tuple[Value, Value | None, tuple[int, ...] | None]:
-    """The input; the axes if a run computes them, else None; the axes if known, else None."""
+    """The input, the axes as a value, and the axes as numbers.
+
+    If the axes are known, they are numbers, otherwise a value; the other one is None.  Both are
+    None if the node has no axes.
+    """
     computed_axes = n.computed("axes", 1, since=13)
     known = n.ints_or_input("axes", 1, since=13) if computed_axes is None else None
     return n.input(0), computed_axes, known

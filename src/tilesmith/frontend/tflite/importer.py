@@ -86,7 +86,9 @@ class TfliteImporter(Importer):
     def nested(
         self, body: Body, number: int, frame: Frame, arguments: Sequence[Slot], loc: str
     ) -> list[Slot] | None:
-        """The outputs of a subgraph whose nodes are added to `body`, as by `within`."""
+        """The outputs of a subgraph whose nodes are added to `body`.  None if one of its operators
+        is unsupported or invalid (see `within`).
+        """
         return self.within(body, lambda: self.call(number, frame, arguments, loc))
 
     def _slot(self, frame: Frame, number: int) -> Slot:

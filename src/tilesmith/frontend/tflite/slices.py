@@ -85,7 +85,7 @@ def strided_slice(n: OptionNode) -> Result:
 
 
 def _entries(n: OptionNode, steps: tuple[int, ...], rank: int) -> tuple[list[_Entry], list[int]]:
-    """The axes that are cut, and the axes of the result that are new."""
+    """The selections along axes of an input of rank `rank`, and the new axes of the result."""
 
     def marked(name: str) -> set[int]:
         mask = n.option(name)

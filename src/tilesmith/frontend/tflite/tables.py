@@ -84,7 +84,7 @@ def _sigmoid_samples() -> np.ndarray:
     """Samples of the sigmoid at 0, 1 / 24, 2 / 24, ..., in units of 2^-16.
 
     Linear interpolation between two samples has an error in the middle.  Half of this error is
-    added to the first of the two samples.  The last sample is the largest number, for 1.
+    added to the first of the two samples.  The last sample, 2^16 - 1, stands for 1.
     """
     here, middle, after = (2**16 / (1 + np.exp(-(np.arange(256) + d) / 24)) for d in (0, 0.5, 1))
     samples = np.round(here + (middle - (here + after) / 2) / 2).astype(np.int64)
