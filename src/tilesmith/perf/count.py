@@ -33,8 +33,8 @@ from .indices import SCATTERED, computed_from, linear, periods, picked
 from .operations import instructions_of, is_integer_division, kind_of
 
 MOST_VECTORS = 8
-"""Upper bound on the vectors that contain the lanes of a load with gaps, if it counts as loads of
-these vectors and shuffles.  A load from more vectors counts as a gather.
+"""Upper bound on the vectors that a load with gaps between its lanes loads and shuffles.  If the
+lanes lie in more vectors, the load counts as a gather.
 """
 
 

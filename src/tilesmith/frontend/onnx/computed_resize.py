@@ -28,7 +28,7 @@ def by_scales(
     op: Resize,
     roi: Value | None = None,
 ) -> Value:
-    """Resized by a factor for each of `axes`.
+    """x resized by a factor for each of `axes`.
 
     op: holds the attributes.  Its sizes and scales are not used.
     roi: for mode "tf_crop_and_resize", the starts and then the ends of the region along the axes.
@@ -52,7 +52,11 @@ def by_sizes(
     policy: str = "stretch",
     roi: Value | None = None,
 ) -> Value:
-    """Resized to an extent for each of `axes`.  Operands as for `by_scales`."""
+    """x resized to an extent for each of `axes`.  Operands as for `by_scales`.
+
+    policy: "stretch" resizes each axis to its extent.  "not_larger" and "not_smaller" resize all
+        axes by the smallest or the largest of their factors.
+    """
     dims = [x.type.shape[a] for a in axes]
     own, wanted = n.of_dims(dims).cast(f64), listed(sizes)
     if policy == "stretch":
@@ -77,7 +81,8 @@ def _resampled(
 ) -> Value:
     """x resized to `sizes` along `axes`, by the factors `scales` / `divisors`.
 
-    divisors: given if the model computes sizes.  Then an axis that keeps its extent is copied.
+    divisors: the extents of x along `axes`, if each axis is stretched to a computed size.  Then an axis that
+        keeps its extent is copied.  None stands for 1.
     """
     for i, a in enumerate(axes):
         if divisors is not None and roi is None and same_dim(sizes[i], x.type.shape[a]):

@@ -290,7 +290,7 @@ def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool)
 
 
 def _known(n: OnnxNode, value: Value | None) -> Any:
-    """The number or bool in a value of one element.  None if it is not known, and for others."""
+    """The number or bool in a value of one element.  None for other values, or if unknown."""
     array = None if value is None else n.known(value)
     return None if array is None or array.size != 1 else array.reshape(-1)[0].item()
 

@@ -109,7 +109,7 @@ def multinomial(n: OnnxNode) -> Result:
         n.bad(f"expected int32 or int64 and sample_size >= 0, found {dtype} and {count}")
     batch = x.type.shape[0]
     cumulated = n.add(CumSum(1), n.add(Softmax(1), x).cast(f64))
-    # The last sum is left out, because it is 1, but rounding may make it smaller.
+    # The last sum should be 1, but rounding may leave it below 1.  So it is left out.
     bounds = n.add(Slice((0,), (-1,), (1,), (1,)), cumulated)
     u = n.add(RandomUniform((batch, count), _key(n))).cast(f64)
     passed = n.add(Unsqueeze((1,)), bounds) <= n.add(Unsqueeze((2,)), u)
