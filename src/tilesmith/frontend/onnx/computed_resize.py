@@ -81,8 +81,8 @@ def _resampled(
 ) -> Value:
     """x resized to `sizes` along `axes`, by the factors `scales` / `divisors`.
 
-    divisors: the extents of x along `axes`, if each axis is stretched to a computed size.  Then an axis that
-        keeps its extent is copied.  None stands for 1.
+    divisors: the extents of x along `axes`, if each axis is stretched to a computed size.  Then an
+        axis that keeps its extent is copied.  None stands for 1.
     """
     for i, a in enumerate(axes):
         if divisors is not None and roi is None and same_dim(sizes[i], x.type.shape[a]):
