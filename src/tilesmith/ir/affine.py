@@ -187,8 +187,8 @@ def sort_key(e: Expr) -> str:
             key = e.name
         else:
             head = _head(e)
-            # long texts don't help ordering, and a shared sub-expression could double them at each
-            # level
+            # The key is cut to 200 characters.  Longer keys don't order better, and a key could
+            # double at each level if a node has the same operand twice.
             try:
                 inner = [sort_key(c) for c in e.children]
             except RecursionError:  # deeper than Python's stack: compute the keys of operands first
@@ -222,7 +222,9 @@ def _label(e: Expr, field: str) -> str:
 
 @cache
 def _shown(kind: type[Expr]) -> list[str | Slot]:
-    """The syntax of a kind of node up to its operands, and its lanes; empty if it has no slots."""
+    """The items of a kind's syntax before its operands, and its slots for lanes; empty if no slot
+    is among them.
+    """
     word: list[str | Slot] = []
     for item in kind.items:
         if isinstance(item, Slot) and item.form == "access":

@@ -44,8 +44,8 @@ def eliminate(
     The ends are simplified expressions of the other Vars, and every value of `e` lies between them.
     They may be wider than needed, but are exact for affine sums where each Var occurs in one term.
     A range may mention other Vars of `ranges` (not in a circle).  For an empty range the ends have
-    no meaning.  None if no bounds are known: for an index read from memory, a division by a
-    variable.
+    no meaning.  None if no bounds are known, as for an index read from memory or a division
+    by a variable.
     """
     box = {v: (as_expr(lo), as_expr(hi)) for v, (lo, hi) in ranges.items()}
     inner = ctx
@@ -163,7 +163,7 @@ class _Eliminator:
         whole = (const(0, e.dtype), simplify(e.b - 1, self.ctx))
         if a is None:
             return whole
-        # if x and y lie in the same block, x % c <= y % c follows from x <= y
+        # if both ends have the same quotient, so have all values between, and `%` keeps the order
         if can_prove(a[0] // e.b == a[1] // e.b, self.ctx):
             return simplify(a[0] % e.b, self.ctx), simplify(a[1] % e.b, self.ctx)
         if can_prove(const(0, e.dtype) <= a[0], self.ctx):

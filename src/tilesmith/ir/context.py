@@ -118,7 +118,7 @@ class Context(Facts):
         context.
         """
         if not about_indices(cond):
-            # most conditions on data say nothing about other expressions
+            # most conditions on data say nothing about `e`, which then needs no context of its own
             plain = self.simplify(e)
             if not self._nest.subjects.meet(cond, plain):
                 return plain
@@ -169,7 +169,7 @@ class Context(Facts):
         terms, k = form
         if len(terms) == 1:
             [(atom, c)] = terms.items()
-            # c·atom >= -k
+            # c·atom + k >= 0 bounds the atom
             fact = iv.make(-(k // c), None) if c > 0 else iv.make(None, k // -c)
             self.bounds[atom] = iv.intersect(interval_of(atom, self), fact)
             self.intervals.clear()
@@ -189,7 +189,7 @@ class Context(Facts):
                 self._learn_sum(combined(form, ({}, -least)))
 
     def _learn_residue(self, cond: Compare) -> None:
-        """Record `x % c == r` as the stride of x."""
+        """Record `x % c == r` as stride c and offset r of the interval of x."""
         mod, rest = cond.a, cond.b
         if (
             type(mod) is Binary and mod.op == "floormod"

@@ -31,7 +31,8 @@ class CpuModel:
     vector_ports: vector instructions of any kind started per cycle.
     load_ports, store_ports: vectors loaded and stored per cycle.
     issue_width: instructions that a core issues per cycle, in practice.
-    overlap: fraction of the shorter of computing and moving data that overlaps with the longer.
+    overlap: how far computing and moving data overlap: the fraction of the shorter of these two
+        times that passes during the longer one.
     l1_bytes, l1_ways: data cache of a core.
     l2_bytes, l2_ways: second-level cache of a core.
     l3_bytes, l3_cores: one last-level cache, and the cores that share it.
@@ -41,17 +42,18 @@ class CpuModel:
     l2_bytes_per_cycle, l3_bytes_per_cycle: bytes that one core reads from that cache.
     dram_bytes_per_cycle: bytes that one core reads from memory while all other cores read, too.
     dram_gbytes: GB/s that all cores together read from memory.
-    bytes_in_flight: memory's latency times the bandwidth of one core: the prefetch distance.
+    bytes_in_flight: the prefetch distance, which is memory's latency times the bandwidth of a core.
     fork_join_cycles: cycles to start and end a parallel loop.
 
     Instructions, in cycles:
-    run_cycles, jump_cycles: cost of reading a vector from L1, L2, L3 and memory: in long contiguous
-        runs (run), and in register tiles that walk across rows (jump).
+    run_cycles, jump_cycles: cost of reading a vector, one number each for L1, L2, L3 and memory.
+        `run_cycles` holds for long contiguous runs, `jump_cycles` for register tiles that walk
+        across rows.
     l1_miss_cycles: extra cost of a broadcast from L2.
     load_cycles: cost of a vector load beside arithmetic, which hides most of it.
     loop_cycles: a loop's own instructions, per iteration.
-    loop_fmas: multiply-adds that a loop's own instructions displace per iteration, where they share
-        ports.
+    loop_fmas: number of multiply-adds per iteration whose ports the loop's own instructions take,
+        on a CPU where both kinds of instructions use the same ports.
     entry_cycles: cost of entering a loop, and of the mispredicted branch at its end.
     gather_cycles: cost of loading one lane, if its element is not adjacent to the previous lane's.
     copy_cycles: cost of copying an element to another order.
@@ -129,7 +131,9 @@ class CpuModel:
 
     @property
     def l1_way_bytes(self) -> int:
-        """Bytes of a way of the first-level cache; at least 1, even if a description has fewer."""
+        """Bytes of a way of the first-level cache; at least 1, even if the cache has fewer
+        bytes than ways.
+        """
         return max(self.l1_bytes // self.l1_ways, 1)
 
     @property

@@ -19,7 +19,7 @@ class Device:
     wave: threads that run in lockstep: a warp, a wavefront, or the lanes of a vector.
     shuffle_lanes: number of neighbouring threads that exchange values by one instruction, a power
         of two; 1 if the device has no such instruction.
-    units: lower bound on the blocks that run at the same time.
+    units: number of compute units, a lower bound on the blocks that run at the same time.
     unit_threads, unit_registers, unit_shared_bytes: resources of a unit, which its blocks share.
     load_fmas: time to load an element from global memory, in multiply-adds of a thread.
     memory_bytes: memory that all blocks share.

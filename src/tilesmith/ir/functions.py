@@ -28,8 +28,8 @@ class Intrinsic:
     arity: number of arguments.
     evaluate: its meaning in NumPy.
     returns_bool: whether the result is a bool (isnan).
-    libm: its name in the C mathematics library for f64, to which f32 adds an "f"; None if that
-        library lacks it.
+    libm: its name in the C mathematics library, for f64; the name for f32 ends in an additional
+        "f".  None if that library lacks the function.
     of_floats: whether it is defined on floats only.
     only: the single type on which it is defined; None if it is defined on several.
     """
@@ -71,7 +71,7 @@ def _place(index: Any, extent: Any, _position: Any) -> Any:
 
 
 def _overflow(op: str) -> Intrinsic:
-    """Whether the exact result of an operation on two integers does not fit their type."""
+    """A function of two integers: whether the exact result of `op` does not fit their type."""
     exact = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}[op]
 
     def evaluate(a: Any, b: Any) -> Any:

@@ -148,8 +148,8 @@ class Line:
 
 @cache
 def lines_of(kind: type) -> tuple[Line, ...]:
-    """The lines of a kind of node, from its `syntax`.  A line is `text {field:form} text`;
-    `{field}` alone in the next line is the body below it.
+    """The lines of a kind of node, from its `syntax`.  A line is `text {field:form} text`.
+    If the next line is `{field}` and nothing else, this field is the body below the line.
     """
     bodies = {f.name for f in fields_with(kind, Role.BODY)}
     lines: list[Line] = []

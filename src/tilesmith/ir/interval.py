@@ -53,7 +53,7 @@ def constant(value: int) -> Interval:
 
 
 def make(lo: int | None, hi: int | None, stride: int = 1, offset: int = 0) -> Interval:
-    """The interval in normal form: ends at multiples of the stride, constants recognised."""
+    """The interval in normal form: finite ends are possible values; a constant has stride 0."""
     if stride == 0:
         return Interval(offset, offset, 0, offset)
     if stride > 1:

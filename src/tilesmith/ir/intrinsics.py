@@ -28,10 +28,11 @@ from .functions import INTRINSICS
 
 
 def checked_index(index: Expr, extent: ExprLike, position: ExprLike) -> Expr:
-    """The position 0..extent-1 that an index selects; a negative index counts from the end.
+    """The nonnegative form of `index`, in 0..extent-1; a negative index counts from the end.
 
-    An invalid index selects 0, and compiled code reports it: at the end of the kernel the run fails
-    with its value and its `position`, a number in the tensor of indices.  All are of type i64.
+    An invalid index becomes 0, and compiled code reports it: at the end of the kernel, the run
+    fails with an error that states the index and its `position` (its number in the tensor of
+    indices).  All operands are of type i64.
     """
     return call("check_index", index, extent, position)
 
@@ -43,7 +44,8 @@ FROM_FRONT = 1 << 62
 def checked_place(index: Expr, extent: ExprLike, position: Expr) -> Expr:
     """`checked_index` for an index that never counts from the end: a negative one is reported.
 
-    Its position is reported as -1 - position, which distinguishes the two reports.
+    The report of a negative index has -1 - position as the position.  So it differs from the report
+    of an index that is too large.
     """
     place = select(index < 0, index - FROM_FRONT, index)
     return checked_index(place, extent, select(index < 0, -1 - position, position))
@@ -77,8 +79,8 @@ def is_check(node: Expr) -> bool:
 
 
 def with_positions(root: Expr, f: Callable[[Expr], Expr] = lambda _: const(0)) -> Expr:
-    """`root` with another position in each checked index: the result of `f` for the present one.
-    By default it is 0.  Then `root` has only variables on which its value depends.
+    """`root` with `f(position)` in place of the position of each checked index, by default 0.  With
+    0, the result mentions only variables on which its value depends.
     """
     done: dict[Expr, Expr] = {}
     for node in post_order(root, done):
@@ -110,7 +112,7 @@ def without_checks(root: Expr) -> Expr:
 def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
     """`Call` of a known intrinsic; only `bitcast` needs `dtype`.
 
-    Raises ExpressionError for unknown names, and for arguments on which it is not defined.
+    Raises ExpressionError for unknown names, and for arguments for which the intrinsic is undefined.
     """
     intrinsic = INTRINSICS.get(name)
     if intrinsic is None:

@@ -75,7 +75,7 @@ class _Piece(NamedTuple):
 
 
 def _pieces(dim: LayoutDim, n: int) -> list[_Piece]:
-    """The parts of an axis of extent `n` that are copied at once: whole blocks, and the tail."""
+    """The parts of an axis of extent `n`, each copied at once: all whole blocks, and the tail."""
     if dim.part == "whole":
         return [_Piece(slice(n), (n,), (slice(dim.before, dim.before + n),))]
     blocks, rest = divmod(n, dim.block)

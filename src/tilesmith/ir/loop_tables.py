@@ -54,8 +54,8 @@ class BufferScope:
     is_sized: the size must be constant.
     is_addressed: the elements have addresses.  Otherwise all indices must be constants once loops
         are expanded.
-    owner: the owner of one buffer: each thread, each warp, each block of threads, or else the
-        kernel.  A warp is the threads of a block that differ in `threadIdx.x` alone.
+    owner: what has a buffer of its own: each thread, each warp, each block of threads, or else the
+        kernel.  A warp consists of threads of a block that differ only in `threadIdx.x`.
     """
 
     name: Scope

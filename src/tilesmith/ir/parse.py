@@ -199,7 +199,7 @@ class ExprParser(TokenReader):
         return self.vars[word]
 
     def access(self) -> tuple[tuple[Expr, ...], Expr | None]:
-        """`[i, j, mask=m]`."""
+        """Indices and an optional mask: `[i, j, mask=m]`."""
         self.expect("[")
         indices: list[Expr] = []
         mask: Expr | None = None

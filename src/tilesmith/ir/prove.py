@@ -18,8 +18,8 @@ class Facts:
     """Facts that hold at one place; `ir.prove` derives others from them.
 
     bounds: numeric intervals of Vars and of other atoms.
-    symbolic: the inclusive ends of a Var, each None if it is a number.  They may use Vars that were
-        added earlier.
+    symbolic: the inclusive ends of a Var's range, with None for an end that is a number.  Ends may
+        use Vars that were added earlier.
     inequalities: affine sums that are >= 0 although `bounds` doesn't imply it.
     known: simplified conditions and their values.
     intervals, proofs: results of `ir.prove` under these facts.
@@ -60,7 +60,7 @@ def is_index(e: Expr) -> bool:
         narrow = source.is_bool or (source.is_int and source.bits <= 32)
         result = e.type is i64 and (narrow or (source is i64 and is_index(e.a)))
     elif kind is ir.Compare or (e.dtype.is_bool and kind is not ir.Select):
-        result = True  # the proof does not need the facts
+        result = True  # a bool can't overflow, whatever it compares
     elif kind in (ir.Load, ir.Call, ir.Let) or e.dtype is not i64:
         result = False
     else:
@@ -129,8 +129,8 @@ def _wrapped(values: Interval, e: Expr) -> Interval:
     dtype = e.dtype
     if dtype is not i64 or not is_index(e):
         return values if values.fits(dtype) else iv.of_dtype(dtype)
-    # index arithmetic does not overflow; a bound outside of the type is dropped and the other one
-    # kept
+    # Index arithmetic does not overflow.  So a bound outside of the type says nothing: it is
+    # dropped, and the other bound is kept.
     lo, hi, *steps = values
     return iv.make(
         None if lo is not None and lo < dtype.min else lo,
@@ -307,7 +307,7 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
     """Whether one step leads to sums that at most `depth` steps prove."""
     terms = form[0]
     for fact in facts.inequalities:
-        # form - n * fact >= 0 implies form >= 0; it is tried when they share an atom
+        # form - n * fact >= 0 implies form >= 0; tried for facts that share an atom with form
         shared = [terms[a] // k for a, k in fact[0].items() if a in terms and terms[a] * k > 0]
         if shared:
             rest = combined(form, fact, -max(min(shared), 1))
@@ -330,7 +330,7 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
                 return all(proofs)
             if any(proofs):
                 return True
-            # min(a, c - a): twice the minimum is at most the sum
+            # min(a, b): twice the minimum is at most a + b, which is simpler if b = c - a
             total = combined(*parts)
             twice = combined(scaled(without, 2), total, k)
             is_simpler = len(total[0]) < len(parts[0][0]) + len(parts[1][0])

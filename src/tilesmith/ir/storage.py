@@ -5,9 +5,10 @@ A `Cast` from or to a storage type stays one node until code is written.  Writer
 evaluator use the conversions of `ml_dtypes`, which must agree with these on all values.
 
 Conversions round to nearest, ties to even.  A number beyond the type's range becomes infinity or
-NaN if the type has one, else its largest number.  NaN becomes a zero in types without NaN.  To
-f8e8m0, ties round up; zero and negative numbers become NaN.  Integers take the low bits; a float is
-first converted to i32.  `truncated` defines the integers for floats out of range.
+NaN if the type has one, else its largest number.  NaN becomes a zero in types without NaN.  In
+conversions to f8e8m0, ties round up; zero and negative numbers become NaN.  Conversions to integer
+storage types keep the low bits of an integer; a float is first converted to i32.  `truncated`
+defines the integers for floats out of range.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ def convert_array(array: np.ndarray, to: DType) -> np.ndarray:
 def truncated(array: np.ndarray, to: DType) -> np.ndarray:
     """Floats as integers of type `to`, rounded toward zero.
 
-    Floats become i64 for types of 64 bits, else i32, and the type takes the low bits.  NaN and
-    numbers out of range become the least number of that integer type.  For u32 and u64, 2^31 or
+    Floats first become i64 if `to` has 64 bits, else i32; then `to` takes the low bits.  NaN and
+    numbers out of the range of that i64 or i32 become its least number.  For u32 and u64, 2^31 or
     2^63 is subtracted first from floats that reach it, and added at the end.  This is the
     conversion of x86's instructions, and so of NumPy, PyTorch and ONNX Runtime.
     """

@@ -56,7 +56,7 @@ def _parts(cond: Expr) -> Iterator[Expr]:
 
 
 def _compared(e: Compare) -> Iterator[Expr]:
-    """The integers whose sums an i64 comparison compares."""
+    """The atoms of the affine sums on both sides of an i64 comparison."""
     yield from affine_form(e.a)[0]
     yield from affine_form(e.b)[0]
 

@@ -24,11 +24,11 @@ SHARES = 8
 
 
 FUSING = {"x86_64": "fma", "wasm32": "relaxed-simd"}
-"""The feature, by architecture, with which a multiply-add is one instruction.  On other
-architectures it always is.
+"""Architecture -> the feature with which a multiply-add is one instruction.  On other architectures
+a multiply-add always is one instruction.
 """
 HALF_CONVERTING = {"x86_64": "f16c", "wasm32": "fp16"}
-"""The feature, by architecture, with which an instruction converts f16."""
+"""Architecture -> the feature with which an instruction converts f16."""
 
 
 @checked_methods(UsageError)
@@ -123,8 +123,8 @@ class Target:
 
     @property
     def parallel_fmas(self) -> int:
-        """Fewest float32 multiply-adds that are worth sharing among threads.  Kernels of this size
-        do not fill vectors wider than 8 lanes.
+        """Fewest float32 multiply-adds that are worth sharing among threads.  Vectors of 8 lanes
+        are assumed, since kernels of this size do not fill wider ones.
         """
         return self.model.parallel_cycles * self.model.fma_ports * 8
 
@@ -135,14 +135,15 @@ class Target:
 
     def overflows(self, result_bytes: int) -> bool:
         """True if a result is too large to stay in cache until all of it is written: it fills three
-        quarters of its threads' last-level caches.  The C library's `memcpy` has the same limit.
+        quarters of the last-level caches of the cores that run the target's threads.  The C
+        library's `memcpy` has the same limit.
         """
         caches = -(-self.threads // self.model.l3_cores)
         return 4 * result_bytes >= 3 * self.model.l3_bytes * caches
 
     @property
     def feature_string(self) -> str:
-        """LLVM's form, sorted: `+avx,+fma`."""
+        """The features in LLVM's form, sorted: `+avx,+fma`."""
         return ",".join(f"+{f}" for f in sorted(self.features))
 
     @property

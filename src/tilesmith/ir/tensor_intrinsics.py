@@ -70,7 +70,7 @@ class AsyncCopies:
     """Asynchronous copies of a thread, in groups.  The first argument of each function is a
     `codegen.tensor_code.TensorCode`.
 
-    sizes: bytes of a copy.  Both addresses are multiples of them.
+    sizes: possible sizes of a copy, in bytes.  Both addresses of a copy are multiples of its size.
     features: LLVM's names of the features that a target needs.
     copy: writes a copy.  Arguments: the pointer to shared memory; the other pointer; the size in
         bytes; and the number of bytes to read, an i32 (the other bytes become zeros), or None to
@@ -147,7 +147,9 @@ class TensorIntrinsic:
         return tuple(n >= spatial for n in range(len(self.axes)))
 
     def strides(self, operand: Operand) -> tuple[int, ...]:
-        """For each axis, the distance in `operand` between neighbouring iterations; 0 for none."""
+        """For each axis, the distance in elements of `operand` between neighbouring iterations; 0
+        if `operand` does not vary along the axis.
+        """
         if operand is self.result:
             return (*operand.strides(), *(0 for _ in self.axes[len(operand.shape) :]))
         (load,) = {e for e in _loads(self.term) if e.buffer is operand}
@@ -258,8 +260,8 @@ Binding = dict[Operand, Load]
 
 
 def matches(intrinsic: TensorIntrinsic, e: Expr) -> Iterator[Binding]:
-    """The ways in which `e` is the term of an intrinsic: for each operand, the expression in its
-    place.  Indices are not compared.
+    """The ways in which `e` is the term of an intrinsic: for each operand, the load of `e` in
+    its place.  Indices are not compared.
     """
     return _unified(intrinsic.term, e, {})
 
@@ -297,8 +299,8 @@ def _all_unified(ps: Sequence[Expr], es: Sequence[Expr], found: Binding) -> Iter
 def assignments(
     intrinsic: TensorIntrinsic, loops: Sequence[tuple[int, bool]]
 ) -> Iterator[tuple[int, ...]]:
-    """The ways to map the axes of an intrinsic to loops, each given as (extent, whether reduced).
-    A way lists the number of the loop of each axis.
+    """The ways to map the axes of an intrinsic to `loops`.  A loop is given as (extent, whether
+    reduced).  A way is a tuple that holds, for each axis, the number of its loop.
     """
     wanted = list(zip(intrinsic.extents, intrinsic.is_reduced, strict=True))
     for order in permutations(range(len(loops))):

@@ -192,8 +192,8 @@ def type_name(dtype: DType, lanes: int) -> str:
     return dtype.name if lanes == 1 else f"{dtype}x{lanes}"
 
 
-# --- the forms of fields: each appends to the parts and returns the precedence, except of an atom
-# ---
+# --- the forms of fields ---
+# Each writer appends to `parts` and returns the precedence of the text, or None for an atom.
 
 
 def _literal(e: Any, _: str, name_of: NameOf, parts: Parts) -> int:

@@ -2,7 +2,7 @@
 
 Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  It needs
 additions, rotations and exclusive ors of 32-bit words, which vectors of every width have.  The same
-rounds serve arrays and expressions (`codegen.math`); they differ in how words are added and mixed.
+rounds serve arrays and expressions (`codegen.math`), which differ in how words are added and mixed.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def threefry(
 
 
 def threefry_word(c0: Any, c1: Any, k0: Any, k1: Any) -> np.ndarray:
-    """The first word of the block, of arrays of `uint32`: the meaning of the intrinsic."""
+    """The meaning of the intrinsic: the first word of the block, for arrays of `uint32`."""
     words = np.broadcast_arrays(*(np.asarray(w, np.uint32) for w in (c0, c1, k0, k1)))
-    x, y, k, m = (w.reshape(-1) for w in words)  # scalars would warn when they overflow
+    x, y, k, m = (w.reshape(-1) for w in words)  # NumPy warns when scalars overflow
 
     def rotated(a: np.ndarray, b: np.ndarray, n: int) -> np.ndarray:
         return ((a << np.uint32(n)) | (a >> np.uint32(32 - n))) ^ b

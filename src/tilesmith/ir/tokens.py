@@ -21,7 +21,7 @@ class Token(NamedTuple):
 def tokens_of(pattern: re.Pattern[str], text: str, first_line: int = 1) -> list[Token]:
     """The tokens of `text`, without those of kind "space", ended by one of kind "end".
 
-    pattern: a group for each kind, of which "newline" ends a line.
+    pattern: has a named group for each kind of token; tokens of kind "newline" end lines.
 
     Raises ParseError where no group matches.
     """

@@ -2,8 +2,8 @@
 and buffers.
 
 Free Vars and buffers must correspond one to one, with equal types, shapes and scopes.  Nested
-`Seq`s equal a flat one, a missing `else` equals an empty one, and a number equals a literal as an
-extent.
+`Seq`s equal a flat one, a missing `else` equals an empty one, and as an extent, a number
+equals the literal of the same value.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Matching:
         )
 
     def stmts(self, a: Stmt, b: Stmt) -> bool:
-        # Each enclosing allocation has one context, and there may be many.
+        # One stack holds the contexts of all nested allocations, of which there may be many.
         with ExitStack() as names:
             while True:
                 first, second = flattened(a), flattened(b)

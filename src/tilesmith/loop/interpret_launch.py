@@ -91,8 +91,8 @@ class Launch:
                 buffer.arrived(element, value)
 
     def delays(self, buffer: Watched, at: Any, value: Any) -> bool:
-        """Add a store to the current group, if there is one.  Returns whether the store so happens
-        later.
+        """Add a store to the current group, if there is one.  Returns whether there is one:
+        then the store happens later.
         """
         if self._group is None:
             return False

@@ -258,7 +258,7 @@ def outside(
 
 
 def from_place(data: np.ndarray, index: int, size: int) -> np.ndarray:
-    """The elements from `index` on, which may be the end."""
+    """The elements of `data` from `index` on; none if `index` is `size`, the end of `data`."""
     if not 0 <= index <= size:
         outside("a place", (index,), (size,), "")
     return data[index:]

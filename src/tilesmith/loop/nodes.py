@@ -36,7 +36,7 @@ class Buffer:
 
     name: label for people.
     dtype: element type.
-    shape: extents, expressions (`i64`) or numbers.
+    shape: extents, each a number or an `i64` expression.
     scope: where its memory is.
     """
 
@@ -294,8 +294,9 @@ class CallHost(Stmt):
 
     var: the name, an `i32`.
     number: number of the function.
-    context: the place where the context begins.
-    arguments: places and numbers.  A number is passed as an address of this value.
+    context: the place where the context of the run begins.  It holds the addresses of functions of
+        the host and of their data.
+    arguments: places and numbers.  A number is passed as a pointer with this value.
     label: text for people.
     body: the statements that may use the name.
     """
@@ -319,8 +320,8 @@ class Grow(Stmt):
     var: the name, a `bool`.
     table: the place where the table begins; the address of the memory is written to it.
     number: number of the address in the table.
-    context: the place where the context begins.
-    slot: number of the slot.
+    context: the place where the context begins (see `CallHost`).
+    slot: number of the slot, a piece of memory that can grow.
     bytes: number of bytes that are needed.
     keep: number of bytes at the beginning whose contents stay.
     body: the statements that may use the name.
@@ -417,10 +418,10 @@ class Barrier(Stmt):
 class AsyncGroup(Stmt):
     """A group of asynchronous copies of a thread: stores to shared memory that may happen later.
 
-    A thread's groups complete in order.  The thread may use the elements that a group stores after
-    a `Wait` for the group; other threads may use them after a later `Barrier`.  Until then nothing
-    may use or change these elements.  A `Wait` also counts groups without stores.  The stored
-    values are those at the time of the group.
+    A thread's groups complete in order.  After a `Wait` for a group, the thread may use the
+    elements that the group stores; other threads may use them after a later `Barrier`.  Until then
+    nothing may use or change these elements.  A `Wait` also counts groups without stores.  The
+    stored values are those at the time of the group.
 
     body: the statements that store.  It contains no barrier and no other group.
     """

@@ -234,7 +234,7 @@ class Var(Expr):
     name: label for people.
     type: element type.
     size: lanes.
-    sizes: the range of an extent that is known only at run time; else None.
+    sizes: for an extent that is known only at run time, its range; None for other variables.
     """
 
     syntax = "{:name}"
@@ -400,7 +400,7 @@ def const(value: int | float | bool, dtype: DType | str | None = None) -> Const:
         number = float(value)
         if dtype.bits < 64:
             number = float(dtype.numpy.type(number))
-        # one literal for every NaN, so that its text is exact
+        # all NaNs become one literal, since the text `nan` states no payload
         return Const(number if number == number else math.nan, dtype)
     if dtype.is_bool:
         return Const(bool(value), dtype)
@@ -441,7 +441,7 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
 
 def pair(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     """Both operands as expressions.  A Python number takes the dtype of the other operand, and a
-    scalar takes its lanes.
+    scalar is repeated in as many lanes as the other operand has.
     """
     if isinstance(a, Expr) and isinstance(b, Expr):
         ea, eb = a, b

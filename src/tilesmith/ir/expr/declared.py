@@ -53,7 +53,9 @@ def _inside(declared: tuple[NodeField, ...]) -> list[NodeField]:
 
 
 def _function(source: str, **names: Any) -> Callable[..., Any]:
-    """The function with this source, in which the only text from outside is names of fields."""
+    """The function that `source` defines.  Names of fields are its only text from outside this
+    module.
+    """
     return eval(source, names)
 
 

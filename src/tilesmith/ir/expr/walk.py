@@ -33,7 +33,7 @@ def same_labels(a: Expr, b: Expr) -> bool:
 
 
 def index_of(items: Sequence[object], item: object) -> int:
-    """The position of the object `item`; the method `index` compares with `==`."""
+    """The position of the object `item`, compared by identity (the method `index` uses `==`)."""
     return next(n for n, other in enumerate(items) if other is item)
 
 
@@ -51,10 +51,11 @@ def reached(
     inside: Callable[[Expr], Iterable[Expr]] = attrgetter("children"),
     seen: set[Expr] | None = None,
 ) -> Iterator[Expr]:
-    """All nodes that can be reached from `roots` through `inside`, each once.  A node comes before
-    those that are reached only through it.
+    """All nodes that can be reached from `roots` by steps of `inside`, each once.  A node comes
+    before those that are reached only through it.
 
-    seen: nodes to leave out; each reached node is added.
+    inside: gives the nodes that can be reached from a node in one step.
+    seen: nodes to leave out; each reached node is added to this set.
     """
     known = set[Expr]() if seen is None else seen
     waiting = [*roots]
@@ -67,8 +68,8 @@ def reached(
 
 
 def count_uses(roots: Iterable[Expr], uses: dict[Expr, int]) -> None:
-    """Add the numbers of uses of `roots` and the nodes below them.  Nodes below a node that is
-    already in `uses` are not counted again.
+    """Count the uses of `roots` and of the nodes below them, and add the numbers to `uses`.  Uses
+    by a node that is already in `uses` are not counted again.
     """
     seen = set(uses)
     for root in roots:

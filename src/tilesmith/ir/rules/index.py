@@ -30,9 +30,10 @@ def joined(form: Affine, ctx: Context) -> Affine:
 
 
 def _rejoin(form: Affine, ctx: Context) -> Affine:
-    """`(x // c) * c + x % c -> x`, also if simplification removed a remainder inside `x` from `x %
-    c` only, and `((x // c) % d) * c + x % c -> x % (c * d)`.  Both terms may have a common factor,
-    which may be symbolic.
+    """`(x // c) * c + x % c -> x` and `((x // c) % d) * c + x % c -> x % (c * d)`.
+
+    The first rule also applies if simplification has removed a remainder inside the `x` of `x % c`
+    but not inside the other `x`.  Both terms may have a common factor, which may be symbolic.
     """
     changed = True
     while changed:
@@ -148,7 +149,7 @@ def block(values: Interval, size: int) -> int | None:
 
 
 def separate(form: Affine, size: int, ctx: Context) -> tuple[int, Affine, Affine, int] | None:
-    """Split a sum into `g * A + r` with g > 1 dividing `size`, where r stays in block q of size g.
+    """Split a sum into `g * A + r`, where g > 1 divides `size` and `g * q <= r < g * (q + 1)`.
 
     Returns g, A, r and q for the largest g.
     """
@@ -319,7 +320,7 @@ def _remove(items: list[Expr], item: Expr) -> bool:
 def extremum(e: Binary, ctx: Context) -> Expr:
     """`min` and `max`: removes operands that can't be the result, and orders the others."""
     operands: dict[Expr, None] = {}
-    if reads_memory(e):  # short chains of loads stay unchanged: a longer chain contains them
+    if reads_memory(e):  # chains of loads are not flattened: longer ones share shorter ones
         operands = dict.fromkeys((ctx.simplify(e.a), ctx.simplify(e.b)))
         stack = []
     else:

@@ -136,7 +136,7 @@ def vector_reduce(e: VectorReduce, ctx: Context) -> Expr:
 
 
 def _repeated(op: str, value: Expr, n: int) -> Expr | None:
-    """`value op value op ...`, n times, if that is as exact as one operation."""
+    """`value op value op ...` with `n` operands, if one operation or literal has that value."""
     if op in ("min", "max", "and", "or"):
         return value
     if op == "add":

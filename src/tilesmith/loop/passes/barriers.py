@@ -4,17 +4,17 @@ A barrier is placed before a statement that conflicts with an access since the l
 accesses to a buffer conflict if at least one of them writes.  A branch or a loop counts as one
 statement.
 
-Two accesses with the same index do not conflict if no part of the index has changed between them:
-then they come from one thread.  (This does not hold for code that only some threads run.
-Elsewhere, a store with the same index in two threads would itself be a race.)  A store does not
-conflict with itself in another iteration: it writes each element once before a read.  A loop is
-analysed twice, the second time as a later iteration.
+Two accesses with the same index do not conflict if no part of the index has changed between them.
+Then one thread makes both, since a store with the same index in two threads would itself be a race.
+This does not hold for code that only some threads run.  A store does not conflict with itself in
+another iteration: it writes each element once before a read.  A loop is analysed twice, the second
+time as a later iteration.
 
 A store to memory of several threads must be inside loops over all thread indices of the launch.
 Otherwise threads with different indices would write the same elements.
 
-A wait and a barrier follow asynchronous copies and order them.  So a barrier is added only before
-these copies.
+Asynchronous copies are already followed by a wait and a barrier, which order them.  So this pass
+adds barriers before these copies but not after them.
 
 All threads of a block must reach a barrier.  So it is placed outside of all code that only some
 threads run: branches and loops that depend on the index of a thread, and loops over fewer threads
@@ -37,7 +37,7 @@ from ..visit import bound_vars, children, own_exprs, rebuild, rebuild_through, w
 _Index = tuple[Expr, ...] | None
 """Indices of an access; None if they may belong to another iteration or thread."""
 _OF_WARP: _Index = (const(True),)
-"""Stands for all of a warp's own memory, which the warp accesses in order."""
+"""In place of an index: any element of a warp's own memory, which the warp accesses in order."""
 _Access = tuple[Buffer, nodes.Store | None, _Index]
 """The buffer of an access, the store (None for a load), and the index."""
 
@@ -123,7 +123,7 @@ class _Block:
         return self.stmt(self.launch) if self.tracked and self.threads else self.launch
 
     def stmt(self, s: Stmt) -> Stmt:
-        """`s`, which all threads run, with barriers."""
+        """`s` with barriers.  All threads must run `s`."""
         if isinstance(s, nodes.Seq):
             return seq(*(self.stmt(x) for x in s.stmts))
         if isinstance(s, nodes.Barrier):

@@ -39,7 +39,7 @@ def bind_parts(func: Func) -> Func:
 
 def _bound(stmt: Stmt) -> Stmt:
     if isinstance(stmt, (Allocate, Evaluate)):
-        return stmt  # extents are small; prefetch needs its load
+        return stmt  # extents are small, and a prefetch must keep its load as operand
     parts = _parts(own_exprs(stmt))
     if not parts:
         return stmt

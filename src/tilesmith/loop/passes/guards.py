@@ -77,8 +77,8 @@ def _clamps(loop: For) -> Iterator[SplitGuard]:
 
 
 class Guards:
-    """Guards of statements, and variables bound in these.  Results are cached, since peeling asks
-    for outer statements first.
+    """Finds the guards in statements and the variables bound there.  Results are cached, since
+    peeling asks for outer statements first.
     """
 
     def __init__(self) -> None:

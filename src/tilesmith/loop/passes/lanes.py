@@ -37,7 +37,8 @@ class LaneValues:
     memo: (expression, mask) -> the result.
     known: mask -> the loads that the evaluation of the mask makes, with their vectors.
     varies: expression -> whether it varies between lanes.
-    some_lane: mask -> the lanes among the first (0) and the last (-1) in which it is surely true.
+    some_lane: mask -> the ends of the vector where the mask is surely true: the first lane (0), the
+        last one (-1), or both.
     """
 
     var: Var
@@ -231,13 +232,13 @@ class LaneValues:
         var = Var(e.var.name, e.var.type, value.lanes)
         if value.lanes > 1:
             self.env[e.var] = var
-            self.varies.clear()  # they were made without the variable
+            self.varies.clear()  # its entries don't consider the variable
             return ir.Let(var, value, self.vector(e.body, mask))
         return ir.Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
 
     def narrower(self, mask: Expr | None, cond: Expr, scalar: Expr) -> Expr:
-        """The mask `mask and cond`, where `cond` has the lanes of `scalar`.  The method records in
-        `some_lane` where it is surely true.
+        """The mask `mask and cond`, where `cond` is the vector of the condition `scalar`.  The
+        method records in `some_lane` where the result is surely true.
         """
         both = _both(mask, cond)
         lanes = frozenset((0, -1)) if mask is None else self.some_lane.get(mask, frozenset())

@@ -212,7 +212,7 @@ class _Peeler:
             if start.lo is None or start.hi is None or count.hi is None:
                 continue
             low, high = start.lo, max(start.hi + count.hi - 1, start.lo)
-            before = ranges.get(loop.var, (low, high))  # copies of a loop share it
+            before = ranges.get(loop.var, (low, high))  # copies of a loop share `var`
             ranges[loop.var] = (min(low, before[0]), max(high, before[1]))
         return ranges
 

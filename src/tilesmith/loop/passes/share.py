@@ -90,7 +90,7 @@ def named_values(
     guarded: set[Expr] = set()
     for node in order:
         if isinstance(node, Let):
-            return [], tuple(roots)  # inner expressions may use its variable
+            return [], tuple(roots)  # a value inside may use the let's variable
         if needs_guard(node) or not guarded.isdisjoint(node.children):
             guarded.add(node)
     if not _are_copied([n for n in order if _protects(n, guarded)], guarded):

@@ -90,7 +90,7 @@ def _call(stmt: Tensorize) -> Stmt:
                 axes = [loops[n].var for n in order]
                 strides = {o: _strides(e, axes) for o, e in tiles.items()}
                 if any(_moves(s) != _moves(intrinsic.strides(o)) for o, s in strides.items()):
-                    continue  # this order is that of other operands
+                    continue  # in this order, an operand varies along other axes
                 problem = _misplaced(intrinsic, tiles, strides)
                 if not problem:
                     vectors = {

@@ -21,7 +21,7 @@ from ..visit import exprs, map_stmt, walk
 from .vector_copies import is_copy
 
 TILE = 128
-"""Number of elements of a tile of a fragment."""
+"""Number of elements of a tile of a fragment, a buffer in registers that a warp's threads share."""
 
 MOST_COPIES = 256
 """Upper bound on the copies of a loop's body.  A larger array would not fit registers."""
@@ -29,8 +29,8 @@ MOST_COPIES = 256
 
 def unroll_registers(func: Func) -> Func:
     """`func` (stage "nest") with vectorised loops only for copies (see `vector_copies`).  After
-    unrolling, each index into registers is constant, or for a fragment the number of the thread.
-    The same object if nothing changes.
+    unrolling, each index into registers is constant; an index into a fragment may also be the
+    number of the thread.  The same object if nothing changes.
     """
     filling = {x.var for s in walk(func.body) if fill_of(s) for x in walk(s) if isinstance(x, For)}
     constant = {

@@ -124,7 +124,7 @@ class _Unroller:
         if moved:
             return simplify(from_affine(kept, constant))
         if not any(k > 0 for k in kept.values()):
-            return from_affine(kept, constant)  # begins with the constant
+            return from_affine(kept, constant)  # without a positive term, the constant comes first
         rest = self._rest(e, kept)
         if constant == 0:
             return rest

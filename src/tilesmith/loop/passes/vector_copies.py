@@ -41,8 +41,8 @@ def vector_copies(func: Func) -> Func:
 
 
 def is_copy(s: Stmt) -> bool:
-    """Whether `s` only copies an element, or else stores a constant, between buffers with
-    addresses.
+    """Whether `s` only copies an element between buffers with addresses.  It may store a constant
+    instead if a condition is false.
     """
     if not isinstance(s, Store) or s.mask is not None:
         return False

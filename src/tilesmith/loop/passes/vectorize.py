@@ -217,8 +217,8 @@ def _reads(e: Expr, buffer: Buffer) -> list[Expr]:
 
 
 def _changes_condition(stmt: nodes.If) -> bool:
-    """Whether a store under the condition may change the condition.  It must not: each use of the
-    mask evaluates it.
+    """Whether a store under the condition may change the condition.  Then no mask can replace the
+    condition, since each use of the mask evaluates it again.
     """
     read = {n.buffer for n in post_order(stmt.cond) if isinstance(n, ir.Load)}
     if not read:
