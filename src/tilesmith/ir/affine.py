@@ -24,7 +24,7 @@ from .grammar import Slot
 
 Affine = tuple[dict[Expr, int], int]
 
-_CACHE_LIMIT = 1 << 18  # entries; the caches hold expressions alive, so they are emptied when full
+_CACHE_LIMIT = 1 << 18  # entries of a cache; a full one is emptied, as it keeps expressions alive
 _forms: dict[Expr, Affine] = {}
 _keys: dict[Expr, str] = {}
 

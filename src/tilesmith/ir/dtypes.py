@@ -6,8 +6,8 @@ supplies them.
 
 Types of 8-bit floats and of fewer than 8 bits are storage types: values are moved and converted,
 and arithmetic is done on the converted values.  Each element takes one byte, the code in its low
-bits and zeros above, as in NumPy.  (Integers of fewer than 8 bits are
-named `int4` to `uint2`, so that loop variables can have the names `i2` and `i4`.)
+bits and zeros above, as in NumPy.  (Integers of fewer than 8 bits are named
+`int4` to `uint2`, so that loop variables can have the names `i2` and `i4`.)
 """
 
 from __future__ import annotations

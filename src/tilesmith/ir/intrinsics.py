@@ -32,7 +32,7 @@ def checked_index(index: Expr, extent: ExprLike, position: ExprLike) -> Expr:
 
     An invalid index becomes 0, and compiled code reports it: at the end of the kernel, the run
     fails with an error that states the index and its `position` (its number in the tensor of
-    indices).  All operands are of type i64.
+    indices).  The operands and the result are of type i64.
     """
     return call("check_index", index, extent, position)
 
@@ -112,7 +112,7 @@ def without_checks(root: Expr) -> Expr:
 def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
     """`Call` of a known intrinsic; only `bitcast` needs `dtype`.
 
-    Raises ExpressionError for unknown names, and for arguments for which the intrinsic is undefined.
+    Raises ExpressionError for unknown names, and for arguments that the intrinsic does not take.
     """
     intrinsic = INTRINSICS.get(name)
     if intrinsic is None:

@@ -55,7 +55,7 @@ class BufferScope:
     is_addressed: the elements have addresses.  Otherwise all indices must be constants once loops
         are expanded.
     owner: what has a buffer of its own: each thread, each warp, each block of threads, or else the
-        kernel.  A warp consists of threads of a block that differ only in `threadIdx.x`.
+        kernel.  A warp consists of the threads of a block that differ only in `threadIdx.x`.
     """
 
     name: Scope

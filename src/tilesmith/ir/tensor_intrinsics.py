@@ -112,9 +112,9 @@ class TensorIntrinsic:
     scratch: number of vector registers that the code needs beyond those of operands and result.
     threads: number of neighbouring threads that run a call together, each with an equal part of the
         tiles.  `emit` gets the parts of one thread.
-    reads: for a call that several threads run, the loads of an operand whose rows are a given
-        number of bytes apart.  For each load: the bytes that a thread loads, and the offset in
-        bytes of each thread.
+    reads: for a call that several threads run, a function that gives the loads of an operand.
+        Arguments: the operand, and the distance of its rows in bytes.  The result has for each
+        load the bytes that a thread loads, and the offset in bytes of each thread.
     tolerance: relative error against the term computed with the result's type; 0 if there is none.
         Strict accuracy refuses intrinsics with a tolerance.
     digest: a hash that changes when the meaning of the code may have changed.

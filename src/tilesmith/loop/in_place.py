@@ -85,8 +85,8 @@ def _is_used(func: Func, buffer: Buffer) -> bool:
 
 
 def _is_beginning(a: Buffer, b: Buffer) -> bool:
-    """Whether equal indices have equal offsets in `a` and `b`.  Their extents may
-    differ only in the first axis whose extent is above 1.
+    """Whether equal indices have equal offsets in `a` and `b`.  Their extents may differ
+    only in the first axis whose extent is above 1.
     """
     first = next((i for i, d in enumerate(b.shape) if not _is_same(d, 1)), 0)
     return (

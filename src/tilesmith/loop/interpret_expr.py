@@ -199,7 +199,7 @@ class Emitter:
         if e.cond.lanes > 1:
             return self.vector_select(e, cond)
         if not (_loads(e.if_true) or _loads(e.if_false)):
-            # Neither branch has effects, so their shared parts may be computed before.
+            # Neither branch has effects, so their shared parts may run before the choice.
             return f"({self(e.if_true)} if {cond} else {self(e.if_false)})"
         yes, yes_lines = self.branch(e.if_true)
         no, no_lines = self.branch(e.if_false)

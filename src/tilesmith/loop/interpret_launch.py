@@ -91,7 +91,7 @@ class Launch:
                 buffer.arrived(element, value)
 
     def delays(self, buffer: Watched, at: Any, value: Any) -> bool:
-        """Add a store to the current group, if there is one.  Returns whether there is one:
+        """Add a store to the current group, if there is one.  Returns whether there is one;
         then the store happens later.
         """
         if self._group is None:

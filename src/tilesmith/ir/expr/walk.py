@@ -108,7 +108,7 @@ def _symbols_over(node: Expr) -> frozenset[Var | BufferLike]:
         return _symbols_around(node)
     union = _NONE
     for child in node.children:
-        # a Var doesn't store a set that contains itself: it would never be freed
+        # a Var must not store a set that contains it: the Var would never be freed
         inner = frozenset((child,)) if type(child) is Var else child.known_symbols or _NONE
         if not inner <= union:
             union = inner if union <= inner else union | inner

@@ -10,8 +10,9 @@ branches use is evaluated at `n` places, each with its own condition.  In a chai
 use their input in several branches, the numbers of places multiply: the code would grow
 exponentially with the length of the chain.
 
-So if selects would be copied (more than `COPIES` times on average, if their conditions depend on
-indices only), a value with more than `PLACES` places gets a name.  It is computed if one of the
+So a value with more than `PLACES` places gets a name, if otherwise selects would be copied.  (If
+all their conditions depend on indices only, up to `COPIES` copies on average are allowed.)  The
+value is computed if one of the
 places needs it.  If both branches of a select need it, the condition of this select is left out.
 """
 

@@ -243,7 +243,7 @@ def _block(stmt: nodes.Seq | nodes.Allocate, ctx: Context, env: Env) -> Stmt | N
 
 
 def _names_gone(stmt: nodes.Allocate, env: Env) -> bool:
-    """Whether the extents mention a removed variable."""
+    """Whether the extents of the allocated buffer mention a removed variable."""
     dims = stmt.buffer.shape
     return bool(env) and any(isinstance(d, Expr) and substitute(d, env) is not d for d in dims)
 

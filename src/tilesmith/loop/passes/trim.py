@@ -161,7 +161,7 @@ def _rest(
     form: Affine, var: Var, inner: frozenset[Var], ctx: Context
 ) -> tuple[int, tuple[Affine, Affine] | None]:
     """The factor of `var` in `form`, and the minimum and maximum of the rest over the variables
-    `inner`.  0 and None if they are not known.
+    `inner`.  `(0, None)` if these are not known.
     """
     outer: dict[Expr, int] = {}
     low = high = form[1]
