@@ -114,8 +114,8 @@ class Context(Facts):
         return context
 
     def branch(self, e: Expr, cond: Expr) -> Expr:
-        """`e` simplified under the additional fact `cond`, a scalar bool simplified in this
-        context.
+        """`e` simplified under the additional fact `cond`, a scalar bool that is already simplified
+        in this context.
         """
         if not about_indices(cond):
             # most conditions on data say nothing about `e`, which then needs no context of its own

@@ -43,7 +43,7 @@ class Intrinsic:
     only: DType | None = None
 
     def takes(self, dtype: DType) -> bool:
-        """Whether it is defined on arguments of this type."""
+        """Whether the function is defined on arguments of this type."""
         if self.only is not None:
             return dtype is self.only
         is_fit = dtype.is_float or not self.of_floats

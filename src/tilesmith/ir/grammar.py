@@ -61,7 +61,7 @@ class NodeField:
 
 @cache
 def fields_of(kind: type) -> tuple[NodeField, ...]:
-    """The fields of a kind of node, in order.  Raises InternalError for one without a role."""
+    """The fields of a kind of node, in order.  Raises InternalError for a field without a role."""
     hints = get_type_hints(kind, include_extras=True)
     return tuple(_field(kind, f.name, hints[f.name]) for f in fields(kind))
 

@@ -76,7 +76,7 @@ class AsyncCopies:
         bytes; and the number of bytes to read, an i32 (the other bytes become zeros), or None to
         read all.
     commit: ends a group: the copies since the end of the last group.
-    wait: waits for all groups except the latest ones.  Argument: the number of these.
+    wait: waits for all groups except the latest ones.  Argument: the number of groups to except.
     """
 
     sizes: tuple[int, ...]

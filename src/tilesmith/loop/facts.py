@@ -1,7 +1,7 @@
 """Facts that hold inside a statement: the range of a loop's variable, the condition of a branch.
 
-A bound or condition that reads memory is true at the moment of its evaluation.  Inside a statement
-that writes to this memory it need not hold.
+A bound or condition that reads memory is true at the moment of its evaluation.  It need not hold
+inside a statement that writes to this memory.
 """
 
 from __future__ import annotations

@@ -225,8 +225,8 @@ class Reinterpret(Stmt):
 
     It occurs outside of launches.  A store to one of the two buffers changes the other.
 
-    buffer: the name, of scope heap.  All its bytes must be inside the memory of `place`, and
-        aligned.
+    buffer: the name, a buffer of scope heap.  All its bytes must be inside the memory of `place`,
+        and aligned.
     place: the element, of a buffer of bytes, where the buffer begins; it is not loaded.
     body: the statements that may use the name.
     """

@@ -5,7 +5,7 @@ then copied without a check for each of its vectors.
         y[w * i + j] = t[w * check_index(x[i],     ->    for j in range(n):
                                          m, w * i + j)]      y[w * i + j] = t[w * p + j]
 
-Only an error report uses the position; a moved check has the position of the first iteration.  A
+The position serves error reports only.  A moved check has the position of the first iteration.  A
 check moves only if the first iteration surely makes it, so that the report stays the same.  LLVM
 can't move a check, since it may report.
 """

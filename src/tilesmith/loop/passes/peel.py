@@ -116,7 +116,7 @@ class _Peeler:
             split = self.split_for(stmt.body, inner, stmt.var)
             if split is not None:
                 return self.cut(stmt, split, ctx)
-        # Unrolling makes guards that depend only on the variable of this loop constant.
+        # Unrolling turns guards that depend only on this loop's variable into constants.
         if stmt.kind == "unrolled":
             body = self.stmt(stmt.body, inner)
         else:

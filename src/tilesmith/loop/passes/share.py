@@ -12,8 +12,8 @@ exponentially with the length of the chain.
 
 So a value with more than `PLACES` places gets a name, if otherwise selects would be copied.  (If
 all their conditions depend on indices only, up to `COPIES` copies on average are allowed.)  The
-value is computed if one of the
-places needs it.  If both branches of a select need it, the condition of this select is left out.
+value is computed if one of the places needs it.  If both branches of a select need it, the
+condition of this select is left out.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ PLACES = 4
 """Upper bound on the places of a value without a name, in statements whose values get names."""
 
 Place = tuple[int, ...]
-"""The place of a use: the conditions around it, outermost first.  A condition is twice its number,
-plus 1 if it must be false.
+"""The place of a use: the conditions around it, outermost first.  A condition is encoded as
+twice its number, plus 1 if it must be false.
 """
 
 

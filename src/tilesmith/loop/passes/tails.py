@@ -162,7 +162,9 @@ def _innermost(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def _is_own(stmt: Stmt, row: Var) -> bool:
-    """Whether `stmt` is a store to registers of row `row` alone, and not a sum over rows."""
+    """Whether `stmt` stores to registers of row `row` only: an index depends on the row, which is
+    not so in a sum over rows.
+    """
     if not isinstance(stmt, Store) or stmt.buffer.scope != "register":
         return False
     return any(row in symbols_in(i) for i in stmt.indices)

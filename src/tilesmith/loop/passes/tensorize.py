@@ -50,7 +50,7 @@ def without_intrinsics(func: Func) -> Func:
 
 
 def without_own_intrinsics(func: Func) -> Func:
-    """`func` with loops in place of the intrinsics that one thread runs alone."""
+    """`func` with loops in place of the intrinsics that a single thread runs."""
     return _without(func, lambda s: tensor_intrinsic(s.intrinsic).threads == 1)
 
 

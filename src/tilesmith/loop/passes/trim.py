@@ -1,4 +1,4 @@
-"""Trim: cut a loop where a guard becomes true or false, if the place depends on outer loops.
+"""Trim: cut a loop at the iteration where a guard changes, if outer loops determine the iteration.
 
     for k in range(64):                        for k in range(0, i * 8 + 1):
         for r in unrolled(8):                      for r in unrolled(8):
