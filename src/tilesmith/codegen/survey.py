@@ -49,7 +49,7 @@ class Survey:
     asserts: bool = False
     checks: bool = False
     _seen: set[Expr] = field(default_factory=set)
-    # For each buffer, the first row of the column that was read first.
+    # For each buffer, the top row of the first column that was read.
     _tops: dict[Buffer, int] = field(default_factory=dict)
 
     def statement(self, stmt: Stmt) -> None:

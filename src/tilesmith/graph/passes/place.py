@@ -367,7 +367,7 @@ def _within(part: Value, whole: Value, seen: Layout) -> Layout:
         if isinstance(n, int) and isinstance(extent, int):
             n += d.before + d.after
             dims.append(replace(d, span=extent if n != extent and not alone else 0))
-        else:  # extents that are not both numbers are equal here
+        else:  # a symbolic extent: parts have the extent of the whole
             dims.append(replace(d, span=0))
         alone = alone and same_dim(n, 1)
     return Layout(tuple(dims))

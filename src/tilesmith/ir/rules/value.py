@@ -53,7 +53,9 @@ def scalar_binary(e: Binary, ctx: Context) -> Expr:
 
 
 def plain_binary(e: Binary, a: Expr, b: Expr, ctx: Context) -> Expr:
-    """Neutral and absorbing operands, scalar or vector; `a` and `b` are simplified."""
+    """Simplify an operation with a neutral or absorbing operand, scalar or vector.  `a` and `b` are
+    simplified already.
+    """
     result = (_float_identity if a.dtype.is_float else _integer_identity)(e.op, a, b, ctx)
     if result is not None:
         return result
@@ -72,8 +74,7 @@ def _float_identity(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
     if other is not None:
         return other
     if op in ("min", "max"):
-        # NaN is the result when either operand is NaN, so only an infinity that never wins is
-        # neutral
+        # min(a, inf) is a for every a, NaN too, and max(a, -inf) likewise.
         limit = float("inf") if op == "min" else float("-inf")
         if a is b or is_value(b, limit):
             return a

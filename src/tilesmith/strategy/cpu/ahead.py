@@ -23,9 +23,8 @@ _MANY_ROWS = 16
 
 
 def is_used_again(group: Group, op: Compute) -> bool:
-    """Whether to compute `op` once and store it.  This pays if `op` holds the positions of the
-    elements that a reader loads along its vectors, and many rows of the reader use the same
-    positions.
+    """Whether to compute `op` once and store it.  This pays if a reader of `op` uses its values as
+    indices of a gather along the vectorised axis, and many rows of the reader use the same indices.
     """
     if op.reduce_axis or not any(isinstance(n, Load) for b in op.body for n in post_order(b)):
         return False

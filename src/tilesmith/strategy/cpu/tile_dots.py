@@ -9,9 +9,9 @@
 A tile instruction multiplies a tile of rows with a tile of columns: `acc[i, j] += sum over k and q
 of x[i, k, q] * w[k, j, q]`.  The rows of `x` may have any stride, so `x` is read in place, also
 through windows.  `w` is packed as for other dot products (`dot_instructions`), with zeros in the
-tail columns.  A tile may be smaller than the largest tile, so that tiles divide rows and steps
-evenly.  If there are few channels, one instruction sums over channels and the columns of a window:
-both are contiguous in images with channels last.
+tail columns.  A tile may be smaller than the instruction allows, so that the extents of rows and of
+k are multiples of the tile's.  If there are few channels, one instruction sums over channels and
+the columns of a window: both are contiguous in images with channels last.
 """
 
 from __future__ import annotations

@@ -58,8 +58,11 @@ def batch_versions(body: Graph) -> Versions | None:
 
 
 def repeated_rows(body: Graph) -> Versions | None:
-    """Versions by the number of copies of a row: one, few and many for rows shorter than `LONG`;
-    one and more for rows of symbolic length.  None for other groups.
+    """Versions of a group that repeats a row, by the number of copies.
+
+    A row shorter than `LONG` has three versions: for one copy, few copies and many copies.  A row
+    of symbolic length has two: for one copy, and for several.  None for a group that does not
+    repeat a row.
     """
     group = _with_one_result(body)
     op = None if group is None else group.outputs[0].op

@@ -96,7 +96,7 @@ def schedule_nest(
         model = replace(model, extents=tuple(extents))
     copies = packable(s, body, nest.blocked) if alone else {}
     tile, packs = choose_tile(model, [a.name for a in body.op.axis], copies, own)
-    if not alone:  # a chain computes single rows, or the elements of one vector
+    if not alone:  # in a chain of stages, tile only the lanes
         keep = {tile.lane} if tile.lane is not None else set()
         sizes = tuple(n if k in keep else 1 for k, n in enumerate(tile.sizes))
         tile = SketchTile(tile.lane, sizes, tile.lanes)

@@ -298,7 +298,7 @@ def _sources(body: StageBody) -> dict[str, Source]:
 
 
 def _probe(axes: Sequence[Var], extents: Sequence[int], size: int) -> Context:
-    """`size` neighbours along each axis, in the middle, far from borders."""
+    """A context in which each axis has `size` adjacent values in its middle, far from borders."""
     ctx = EMPTY
     for v, n in zip(axes, extents, strict=True):
         start = max(n // 2 - size, 0) // size * size
