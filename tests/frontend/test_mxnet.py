@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 import pytest
+import rounding_cases
 
 import tilesmith as ts
 from tilesmith.frontend.load import inspect
@@ -275,6 +276,20 @@ def test_scalars_comparisons_and_reductions(tmp_path):
     np.testing.assert_allclose(y, x.mean(1), 1e-5)
 
 
+@pytest.mark.parametrize(
+    "op, wanted",
+    [
+        ("round", rounding_cases.AWAY),
+        ("rint", rounding_cases.DOWN),
+        ("_npi_rint", rounding_cases.DOWN),
+        ("_npi_around", np.rint(rounding_cases.X)),
+        ("fix", np.trunc(rounding_cases.X)),
+    ],
+)
+def test_each_rule_of_rounding(tmp_path, op, wanted):
+    np.testing.assert_array_equal(computed(tmp_path, op, rounding_cases.X), wanted)
+
+
 def test_several_results(tmp_path):
     x = floats(2, 6)
     parts = computed(tmp_path, "SliceChannel", x, heads=(0, 2), num_outputs=3)
@@ -340,6 +355,17 @@ def test_maxima_of_regions(tmp_path):
     y = computed(tmp_path, "ROIPooling", x, np.float32([[0, 0, 0, 3, 3]]), pooled_size=(2, 2),
                  spatial_scale=1.0)  # fmt: skip
     np.testing.assert_array_equal(y[0, 0], x[0, 0].reshape(2, 2, 2, 2).max((1, 3)))
+
+
+def test_corners_of_regions_round_away_from_zero(tmp_path):
+    x = floats(1, 1, 4, 4)
+    below = np.nextafter(np.float32(0.5), np.float32(0))
+    rois = np.float32([[0, below, below, 0.5, 0.5], [0, -0.5, -0.5, 0.5, 0.5]])
+    y = computed(tmp_path, "ROIPooling", x, rois, pooled_size=(2, 2), spatial_scale=1.0)
+    np.testing.assert_array_equal(y[0, 0], x[0, 0, :2, :2])
+    wide = [(0, 1), (0, 2)]  # the bins of -1 to 1, without what lies outside of the image
+    parts = [[x[0, 0, a:b, c:d].max() for c, d in wide] for a, b in wide]
+    np.testing.assert_array_equal(y[1, 0], parts)
 
 
 def test_boxes_that_overlap_better_ones(tmp_path):

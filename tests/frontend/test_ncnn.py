@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rounding_cases
 
 import tilesmith as ts
 from tilesmith.frontend.load import inspect, load
@@ -72,6 +73,15 @@ def test_int8_weights_are_multiplied_by_integers(tmp_path: Path) -> None:
     x = np.trunc(scaled + np.copysign(0.5, scaled)).clip(-127, 127)
     exact = convolved((w / (40 * scales.reshape(4, 1, 1, 1))).astype(np.float32), x)
     np.testing.assert_allclose(run(path)["conv"], exact, rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_of_int8_layers_round_away_from_zero(tmp_path: Path) -> None:
+    x = rounding_cases.X[~np.isnan(rounding_cases.X)]
+    stored = b"\x38\x4b\x0d\x00" + np.int8([1, 0, 0, 0]).tobytes() + np.float32([1, 1]).tobytes()
+    layers = f"Input data 0 1 data 0={x.size} 1=1 2=1", "Convolution y 1 1 data y 0=1 1=1 6=1 8=2"
+    path = written(tmp_path, *layers, weights=stored)
+    wanted = rounding_cases.AWAY[~np.isnan(rounding_cases.X)].clip(-127, 127)
+    np.testing.assert_array_equal(run(path, x.reshape(1, 1, -1))["y"][0, 0], wanted)
 
 
 def test_inputs_of_open_size(tmp_path: Path) -> None:

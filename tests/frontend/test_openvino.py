@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rounding_cases
 
 import tilesmith as ts
 from tilesmith.frontend.load import inspect, load
@@ -127,6 +128,18 @@ def test_levels(tmp_path: Path) -> None:
     y = net.add("FakeQuantize", 'levels="256"', net.x, *ends)
     wanted = np.rint((X.clip(-1, 1) + 1) / 2 * 255)
     np.testing.assert_allclose(run(net, tmp_path, y), wanted, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "mode, wanted",
+    [("half_to_even", np.rint(rounding_cases.X)), ("half_away_from_zero", rounding_cases.AWAY)],
+)
+def test_both_rules_of_rounding(tmp_path: Path, mode: str, wanted: np.ndarray) -> None:
+    net = Net(str(rounding_cases.X.size))
+    y = net.add("Round", f'mode="{mode}"', net.x)
+    graph = load(net.write(tmp_path, y))
+    (found,) = evaluate(graph, [rounding_cases.X]).values()
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_shapes_are_computed_on_the_way(tmp_path: Path) -> None:

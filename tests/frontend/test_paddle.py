@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 import pytest
+import rounding_cases
 from protobuf_writer import encode
 
 import tilesmith as ts
@@ -295,3 +296,10 @@ def test_a_slice_that_runs_backward_to_the_start(tmp_path):
     bounds = {"starts": [4], "ends": [-1], "strides": [-2]}
     y = computed(tmp_path, "strided_slice", {"Input": x}, axes=[0], **bounds)
     np.testing.assert_array_equal(y, x[::-2])
+
+
+def test_ties_round_away_from_zero(tmp_path):
+    y = computed(tmp_path, "round", {"X": rounding_cases.X})
+    np.testing.assert_array_equal(y, rounding_cases.AWAY)
+    with pytest.raises(UnsupportedError, match="decimals other than 0"):
+        computed(tmp_path, "round", {"X": rounding_cases.X}, decimals=1)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import rounding_cases
 import torch
 import torch.nn.functional as F
 
@@ -44,6 +45,12 @@ def of_list(body, *arrays, more=""):
     """The only output of @main for %x: Tensor[(3), float32] and %n: int32."""
     types = "%x: Tensor[(3), float32], %n: int32"
     return run(f"{more}def @main({types}) {{ {body} }}", *(arrays or (X, FOUR)))[0]
+
+
+def test_ties_round_away_from_zero():
+    count = rounding_cases.X.size
+    text = f"def @main(%x: Tensor[({count}), float32]) {{ round(%x) }}"
+    np.testing.assert_array_equal(run(text, rounding_cases.X)[0], rounding_cases.AWAY)
 
 
 # Syntax

@@ -14,6 +14,15 @@ BITS = {f16: i16, bf16: i16, f32: i32, f64: i64}
 """The integer type with as many bits as each float type."""
 
 
+def rounded_away(x: Value) -> Value:
+    """Floats rounded to whole numbers; ties round away from zero.
+
+    It is exact, because `x` minus its whole part is exact.  `floor(x + 0.5)` isn't: the sum rounds.
+    """
+    whole = fn.apply(ew.Trunc(), x)
+    return fn.where(abs(x - whole) >= 0.5, whole + fn.apply(ew.Sign(), x), whole)
+
+
 def floor_quotient(n: NodeContext, x: Value, y: Value) -> Value:
     """The quotient of integers, rounded down."""
     whole = x / y

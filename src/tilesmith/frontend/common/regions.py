@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.common.boxes import column
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.node import NodeContext
@@ -28,8 +29,7 @@ def max_regions(
     """
     regions, (_, channels, height, width) = rois.type.shape[0], x.type.shape
     checked_dims((regions, channels, *pooled, width), "the result")
-    corners = rois * scale
-    corners = fn.floor(corners + 0.5)
+    corners = rounded_away(rois * scale)
     columns, wide = _bins(n, corners, 1, pooled[1], width)
     rows, high = _bins(n, corners, 2, pooled[0], height)
     image = n.add(gather.Gather(0), x, column(n, rois, 0).cast(i64))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.common.networks import LayerNode
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.mxnet.registry import dtype_of, mxnet_op, same_operator
@@ -60,6 +61,12 @@ def _root(x: Value) -> Value:
     return fn.where(x < 0, -1.0, fn.where(x > 0, x * 0 + 1.0, x)) * abs(x) ** (1 / 3)
 
 
+def _rounded_down(x: Value) -> Value:
+    """Floats rounded to whole numbers; ties round down."""
+    low, high = fn.floor(x), fn.ceil(x)
+    return fn.where(x - low <= high - x, low, high)
+
+
 _FORMULAS: dict[str, Callable[[Value], Value]] = {
     "cbrt": _root,
     "degrees": lambda x: x * (180 / math.pi),
@@ -68,8 +75,8 @@ _FORMULAS: dict[str, Callable[[Value], Value]] = {
     "log2": lambda x: fn.log(x) * (1 / math.log(2)),
     "radians": lambda x: x * (math.pi / 180),
     "rcbrt": lambda x: fn.reciprocal(_root(x)),
-    "rint": lambda x: fn.ceil(x - 0.5),
-    "round": lambda x: fn.where(x < 0, fn.ceil(x - 0.5), fn.floor(x + 0.5)),
+    "rint": _rounded_down,
+    "round": rounded_away,
     "square": lambda x: x * x,
 }
 
@@ -77,7 +84,7 @@ for _name, _formula in _FORMULAS.items():
     mxnet_op(_name, f"_npi_{_name}")(lambda n, make=_formula: make(n.input()))
 
 
-@mxnet_op("_npi_rint", "_npi_around")
+@mxnet_op("_npi_around")
 def nearest(n: LayerNode) -> Result:
     if n.attr_int("decimals", 0):
         n.unsupported("decimals other than 0")

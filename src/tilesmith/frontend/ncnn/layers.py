@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.frontend.common import pools
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.common.networks import LayerNode
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.common.windows import Geometry, add_bias, convolve, geometry
@@ -13,7 +14,6 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, i8, i64
 from tilesmith.ops import activation as act
 from tilesmith.ops import conv as cv
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import functions as fn
 from tilesmith.ops import gather, norm, pool, slicing
 from tilesmith.ops import matmul as mm
@@ -64,11 +64,9 @@ def _window(n: LayerNode, x: Value, dilated: bool = True) -> Geometry:
     return geometry(n, _batch(n, x), kernel, strides, pads, dilations)
 
 
-def _quantized(n: LayerNode, x: Value, scale: Value) -> Value:
+def _quantized(x: Value, scale: Value) -> Value:
     """The integers from -127 to 127 that stand for `x`, rounded half away from zero, as f32."""
-    scaled = x * scale
-    away = fn.where(scaled < 0, scaled - 0.5, scaled + 0.5)
-    return fn.clip(n.add(ew.Trunc(), away), -127, 127)
+    return fn.clip(rounded_away(x * scale), -127, 127)
 
 
 @ncnn_layer("Convolution", "ConvolutionDepthWise", "Convolution1D", "ConvolutionDepthWise1D")
@@ -93,7 +91,7 @@ def convolution(n: LayerNode) -> Result:
             each = n.reshape(n.expand(n.reshape(each, (groups, 1)), (groups, count // groups)),
                              (count,))  # fmt: skip
         own = take(n, "input_scale", 1)
-        x, w = _quantized(n, x, own), w.cast(f32)
+        x, w = _quantized(x, own), w.cast(f32)
         scale = n.reshape(own * each, (count, *[1] * len(g.kernel)))
     if padding:
         rank = len(g.kernel)
@@ -162,7 +160,7 @@ def inner_product(n: LayerNode) -> Result:
     scale: Value | None = None
     if w.dtype is i8:
         scale = take(n, "weight_scale", count) * (own := take(n, "input_scale", 1))
-        x, w = _quantized(n, x, own), w.cast(f32)
+        x, w = _quantized(x, own), w.cast(f32)
     y = n.add(mm.MatMul(), x, w.transpose(1, 0))
     y = y / scale if scale is not None else y
     return activate(n, y if bias is None else y + bias)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.common.computed import along, taken
 from tilesmith.frontend.common.lists import listed, picked
 from tilesmith.frontend.onnx.node import OnnxNode
@@ -169,7 +170,7 @@ def _rounded(at: Value, rounding: str) -> Value:
         return ceil(at)
     if rounding == "round_prefer_floor":
         return ceil(at - 0.5)
-    return floor(at + 0.5)
+    return rounded_away(at)
 
 
 def _weighted(n: OnnxNode, x: Value, axis: int, at: Value, scale: Value, op: Resize) -> Value:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.frontend.common import computed
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.common.networks import LayerNode, Layers
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.openvino.model import TYPES
@@ -166,7 +167,7 @@ def rounded(n: LayerNode) -> Result:
     x = n.input()
     if n.attr_string("mode", "half_to_even").lower() == "half_to_even":
         return n.add(ew.Round(), x)
-    return n.add(ew.Trunc(), fn.where(x < 0, x - 0.5, x + 0.5))
+    return rounded_away(x)
 
 
 @openvino_layer("Convert")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilesmith.frontend.common.arithmetic import floor_quotient
+from tilesmith.frontend.common.arithmetic import floor_quotient, rounded_away
 from tilesmith.frontend.common.networks import LayerNode
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.paddle.registry import dtype_of, paddle_op, same_operator, tensors
@@ -39,7 +39,6 @@ _SAME: dict[str, Any] = {
     "logical_not": ew.LogicalNot,
     "reciprocal": ew.Reciprocal,
     "relu": act.Relu,
-    "round": ew.Round,
     "rsqrt": ew.Rsqrt,
     "share_data_": ew.Identity,
     "sigmoid": act.Sigmoid,
@@ -70,6 +69,14 @@ _FORMULAS: dict[str, Callable[[Value], Value]] = {
 
 for _name, _formula in _FORMULAS.items():
     paddle_op(_name)(lambda n, make=_formula: make(n.input()))
+
+
+@paddle_op("round")
+def rounded(n: LayerNode) -> Result:
+    if n.attr_int("decimals", 0):
+        n.unsupported("decimals other than 0")
+    return rounded_away(n.input())
+
 
 _PAIRS: dict[str, Any] = {
     "add": ew.Add,

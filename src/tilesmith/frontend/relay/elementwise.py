@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tilesmith.frontend.common.arithmetic import floor_quotient, shifted_right
+from tilesmith.frontend.common.arithmetic import floor_quotient, rounded_away, shifted_right
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.relay.node import RelayNode, relay_op
 from tilesmith.graph.nodes import Value
@@ -80,14 +80,8 @@ def formula(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 formula("log2")(lambda x: fn.log(x) * (1 / math.log(2)))
 formula("log10")(lambda x: fn.log(x) * (1 / math.log(10)))
 formula("isfinite")(lambda x: abs(x) < math.inf)
+formula("round")(rounded_away)
 formula("cast_like")(lambda x, like: x.cast(like.dtype))
-
-
-@formula("round")
-def rounded(x: Value) -> Value:
-    """The nearest integers; ties round away from zero."""
-    whole = fn.apply(ew.Trunc(), x)
-    return fn.where(abs(x - whole) >= 0.5, whole + fn.apply(ew.Sign(), x), whole)
 
 
 @relay_op("floor_divide")

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.common.multipliers import quantize_multiplier
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.relay.elementwise import along, rounded
+from tilesmith.frontend.relay.elementwise import along
 from tilesmith.frontend.relay.layers import convolved
 from tilesmith.frontend.relay.node import RelayNode, relay_op
 from tilesmith.graph.nodes import Value
@@ -36,7 +37,7 @@ def _clipped(x: Value, to: DType) -> Value:
 def quantize(n: RelayNode) -> Result:
     x, scale, zero = n.inputs
     axis, to = n.int("axis", -1), n.dtype("out_dtype", i8)
-    q = rounded(x / _along(n, scale, x, axis)) + _along(n, zero, x, axis).cast(f32)
+    q = rounded_away(x / _along(n, scale, x, axis)) + _along(n, zero, x, axis).cast(f32)
     return fn.clip(q, float(to.min), float(to.max)).cast(to)
 
 

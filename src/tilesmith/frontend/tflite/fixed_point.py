@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.common.multipliers import quantize_multiplier
 from tilesmith.frontend.tflite.activations import FUSED
 from tilesmith.frontend.tflite.model import Tensor
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, f32, f64, i16, i32, i64, u8
-from tilesmith.ops.elementwise import BitShift, Trunc
+from tilesmith.ops.elementwise import BitShift
 from tilesmith.ops.fixed_point import DoublingHighMul, RoundingShift
 from tilesmith.ops.functions import clip
 from tilesmith.ops.gather import Gather
@@ -70,13 +72,6 @@ def rounding_shift(n: TfliteNode, x: Value, bits: int | np.ndarray) -> Value:
     return n.add(RoundingShift(), x, n.const(bits, i32)) if np.any(bits) else x
 
 
-def rounded(n: TfliteNode, x: Value) -> Value:
-    """Floats rounded to whole numbers; ties round away from zero."""
-    whole = n.add(Trunc(), x)
-    rest = x - whole
-    return whole + ((rest >= 0.5).cast(x.dtype) - (rest <= -0.5).cast(x.dtype))
-
-
 def centred(n: TfliteNode, index: int, to: DType = i32) -> Value:
     """The integers of an input minus their zero point."""
     q = n.quantization(n.input_tensor(index))
@@ -120,7 +115,7 @@ def restored(n: TfliteNode, index: int) -> Value:
     (scale, zero), (y, y_zero) = single(n, tensor), single(n, result)
     factor = np.float32(scale) * (np.float32(1) / np.float32(y))
     steps = (x.cast(f64) * float(factor)).cast(f32).cast(f64) + float(np.float32(-zero) * factor)
-    whole = clip(rounded(n, steps.cast(f32)), -(2.0**20), 2.0**20).cast(i32)
+    whole = clip(rounded_away(steps.cast(f32)), -(2.0**20), 2.0**20).cast(i32)
     return clip(whole + n.const(y_zero, i32), 0, 255).cast(u8)
 
 
@@ -133,7 +128,7 @@ def limits(n: TfliteNode, activation: str, tensor: Tensor) -> tuple[int, int]:
         steps = np.float32(real) / np.float32(scale)
         if not abs(steps) < 2**31:
             n.bad(f"tensor {tensor.name!r}: expected a scale of usual size, found {scale}")
-        return zero + round_away(float(steps))
+        return zero + int(away(steps))
 
     if activation not in _RANGES:
         n.unsupported(f"fused activation function {activation} of a quantised tensor")
@@ -164,10 +159,10 @@ def scales(n: TfliteNode) -> list[float]:
     return [single(n, t)[0] for t in tensors]
 
 
-def round_away(x: float) -> int:
-    """A number rounded to an integer; ties round away from zero."""
-    whole = math.trunc(x)
-    return whole + (abs(x - whole) >= 0.5) * (1 if x > 0 else -1)
+def away(x: Any) -> Any:
+    """Numbers rounded to whole ones of their type; ties round away from zero."""
+    whole = np.trunc(x)
+    return whole + (np.abs(x - whole) >= 0.5) * np.sign(x)
 
 
 def power_of_two(scale: float) -> int | None:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.tflite.contractions import rows_of
 from tilesmith.frontend.tflite.convolutions import depthwise, finished, plain
-from tilesmith.frontend.tflite.fixed_point import rounded, single
+from tilesmith.frontend.tflite.fixed_point import single
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, f64, i8, i32, int4
@@ -33,7 +34,7 @@ def _symmetric(n: TfliteNode, x: Value, axes: Sequence[int]) -> _Quantised:
     span = abs(x).max(axes, True)
     is_zero = span <= 0
     inverse = where(is_zero, 0.0, n.const(127.0, f32) / where(is_zero, 1.0, span))
-    q = clip(rounded(n, x * inverse), -127.0, 127.0).cast(i8)
+    q = clip(rounded_away(x * inverse), -127.0, 127.0).cast(i8)
     return q, where(is_zero, 1.0, span / 127.0), None
 
 
@@ -45,13 +46,13 @@ def _asymmetric(n: TfliteNode, x: Value, axes: Sequence[int]) -> _Quantised:
     scale = where(is_zero, 1.0, (high - low) / 255.0)
     below, above = low / scale, high / scale
     point = where(abs(below) + 128.0 < abs(above) + 127.0, -below - 128.0, -above + 127.0)
-    point = where(is_zero, 0.0, clip(rounded(n, point), -128.0, 127.0))
+    point = where(is_zero, 0.0, clip(rounded_away(point), -128.0, 127.0))
     scale = scale.cast(f32)
     inverse = n.const(1.0, f32) / scale
     # Each step is computed in f64 and rounded to f32.  This gives the results of f32, even if a
     # multiply and an add are fused.
     steps = (x.cast(f64) * inverse.cast(f64)).cast(f32).cast(f64) + point
-    q = clip(rounded(n, steps.cast(f32)), -128.0, 127.0).cast(i8)
+    q = clip(rounded_away(steps.cast(f32)), -128.0, 127.0).cast(i8)
     return q, scale, point.cast(i32)
 
 

@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.fixed_point import (
     centred,
     fused,
     is_word,
     power_of_two,
-    rounded,
     rounding_shift,
     scaled,
     scales,
@@ -49,7 +49,7 @@ def quantize(n: TfliteNode) -> Result:
     scale, zero = _along_axis(n, x, tensor)
     # The limits of +-2^20 lie far outside of the result's range, so they don't change it.  Within
     # them, the sum with the zero point is exact.
-    steps = clip(rounded(n, x / scale), -(2.0**20), 2.0**20).cast(i32)
+    steps = clip(rounded_away(x / scale), -(2.0**20), 2.0**20).cast(i32)
     return clip(steps + zero, int(to.min), int(to.max)).cast(to)
 
 
@@ -86,7 +86,7 @@ def fake_quant(n: TfliteNode) -> Result:
     zero = single_(np.floor(np.clip(-low / scale, 0, most) + single_(0.5)))
     first, last = -zero * scale, (most - zero) * scale
     x = clip(n.input(0), float(first), float(last)) - float(first)
-    return rounded(n, x * float(single_(1) / scale)) * float(scale) + float(first)
+    return rounded_away(x * float(single_(1) / scale)) * float(scale) + float(first)
 
 
 def _sum(n: TfliteNode, make: Callable[[], Op]) -> Result:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite import hybrid
 from tilesmith.frontend.tflite.contractions import rows_of
 from tilesmith.frontend.tflite.convolutions import check_images, depthwise, plain, transposed
-from tilesmith.frontend.tflite.fixed_point import fused, less, rounded, scaled, single, stored
+from tilesmith.frontend.tflite.fixed_point import fused, less, scaled, single, stored
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import quantized_op
 from tilesmith.graph.nodes import Value
@@ -151,7 +152,7 @@ def fully_connected(n: TfliteNode) -> Result:
         factors = _single_factor(n, 0, 1) if is_single else _factors(n, 0, 1)
         return stored(n, scaled(n, sums, factors), fused(n))
     # TFLite's reference kernels scale these sums in f64
-    steps = rounded(n, sums.cast(f64) * n.const(_factors(n, 0, 1), f64))
+    steps = rounded_away(sums.cast(f64) * n.const(_factors(n, 0, 1), f64))
     return stored(n, clip(steps, float(i32.min), float(i32.max)).cast(i32), fused(n))
 
 

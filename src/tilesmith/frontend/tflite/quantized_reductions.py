@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilesmith.frontend.common.arithmetic import rounded_away
 from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.recurrence import over_time
 from tilesmith.frontend.common.slots import Result
@@ -16,7 +17,6 @@ from tilesmith.frontend.tflite.fixed_point import (
     fused,
     limits,
     quantize_multiplier,
-    rounded,
     scaled,
     single,
     stored,
@@ -89,7 +89,7 @@ def total(n: TfliteNode) -> Result:
     # same, even if a multiply and an add are fused.
     factor = float(np.float32(scale) / np.float32(_scale(n)))
     steps = (sums.cast(f32).cast(f64) * factor).cast(f32)
-    return stored(n, clip(rounded(n, steps), -(2.0**20), 2.0**20).cast(i32))
+    return stored(n, clip(rounded_away(steps), -(2.0**20), 2.0**20).cast(i32))
 
 
 def _scale(n: TfliteNode) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.frontend.tflite.fixed_point import every, quantize_multiplier
+from tilesmith.frontend.tflite.fixed_point import away, every, quantize_multiplier
 from tilesmith.ir.dtypes import DType, i8, i16, i32
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -33,12 +33,6 @@ def in_double(f: Function) -> Function:
             return f(x.astype(np.float64)).astype(f4)
 
     return rounded
-
-
-def away(x: Any) -> Any:
-    """Numbers rounded to whole ones of their type; ties round away from zero."""
-    whole = np.trunc(x)
-    return whole + (np.abs(x - whole) >= 0.5) * np.sign(x)
 
 
 def of_bytes(f: Function, dtype: DType, x: Scale, y: Scale) -> np.ndarray:
