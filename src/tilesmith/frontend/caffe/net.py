@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tilesmith.frontend.caffe import is_text
 from tilesmith.frontend.caffe.schema import PARAMS, SCHEMA
 from tilesmith.frontend.common.inputs import Declared
 from tilesmith.frontend.common.networks import Layer, Network
-from tilesmith.frontend.common.protobuf import BYTES, Message, wire_fields
+from tilesmith.frontend.common.protobuf import Message
 from tilesmith.frontend.common.protobuf_text import parse
 from tilesmith.frontend.common.source import Source
 from tilesmith.ir.dtypes import f32
 from tilesmith.support.errors import ModelError
 
-_TEXT = re.compile(
-    rb"\A(?:\s|#[^\n]*\n)*(?:name|input|input_dim|input_shape|layers?|state|force_backward)\s*[:{]"
-)
-_HAS_LAYER = re.compile(rb"(?:^|\s|\})layers?\s*:?\s*\{")
-_NET_FIELDS = frozenset((*range(1, 9), 100))
 _NAMES = {
     "ABSVAL": "AbsVal", "ARGMAX": "ArgMax", "BNLL": "BNLL", "ELU": "ELU", "IM2COL": "Im2col",
     "LRN": "LRN", "MVN": "MVN", "RELU": "ReLU", "TANH": "TanH", "SOFTMAX_LOSS": "SoftmaxWithLoss",
@@ -40,33 +35,6 @@ _DATA = ("Input", "Data", "DummyData", "MemoryData", "ImageData", "HDF5Data", "W
          "AnnotatedData")  # fmt: skip
 
 
-def recognises(source: Source) -> bool:
-    """Whether the source is a net in text or a net with its blobs in binary form."""
-    if source.content is None:
-        return False
-    view = memoryview(source.content)
-    if _TEXT.match(view[:4096]):
-        return _HAS_LAYER.search(view) is not None
-    try:
-        return _is_binary(view)
-    except ModelError:
-        return False
-
-
-def _is_binary(view: memoryview) -> bool:
-    """Whether a message has the fields of a net, and its first layer has a name and a type."""
-    for f in wire_fields(view, 0, len(view)):
-        if f.number not in _NET_FIELDS or (f.number in (1, 2, 3, 8, 100) and f.kind != BYTES):
-            return False
-        if f.number == 1 and not bytes(view[f.body : f.end]).decode(errors="ignore").isprintable():
-            return False
-        if f.number in (2, 100):
-            wanted = {1: BYTES, 2: BYTES} if f.number == 100 else {4: BYTES, 5: 0}
-            inner = {i.number: i.kind for i in wire_fields(view, f.body, f.end)}
-            return all(inner.get(number) == kind for number, kind in wanted.items())
-    return False
-
-
 def read(source: Source) -> Network:
     """The net for inference.
 
@@ -74,10 +42,10 @@ def read(source: Source) -> Network:
     """
     assert source.content is not None
     first = memoryview(source.content)
-    second = source.companion(".caffemodel" if _TEXT.match(first[:4096]) else ".prototxt")
+    second = source.companion(".caffemodel" if is_text(first) else ".prototxt")
     parts = [first, *([] if second is None else [second])]
-    texts = [p for p in parts if _TEXT.match(p[:4096])]
-    binaries = [p for p in parts if not _TEXT.match(p[:4096])]
+    texts = [p for p in parts if is_text(p)]
+    binaries = [p for p in parts if not is_text(p)]
     if len(texts) > 1 or len(binaries) > 1:
         raise ModelError("expected a net in text and its blobs, found two files of one kind")
     stored = SCHEMA.decode(binaries[0], "Net") if binaries else None

@@ -15,19 +15,16 @@ import numpy as np
 
 from tilesmith.frontend.common.errors import errors_name
 from tilesmith.frontend.common.external import ExternalFile, ExternalFiles
-from tilesmith.frontend.common.protobuf import Message, wire_fields
+from tilesmith.frontend.common.protobuf import Message
 from tilesmith.frontend.common.source import Source
+from tilesmith.frontend.coreml import MANIFEST
 from tilesmith.frontend.coreml.schema import schema
 from tilesmith.ir.dtypes import BY_NAME, DType
 from tilesmith.support.errors import ModelError, UnsupportedError
 from tilesmith.support.mapped import map_model
 
-_MANIFEST = "Manifest.json"
 _MODEL_PATH = "@model_path/"
 """The prefix of names of weight files.  It stands for the folder of the model."""
-
-_NEWEST = 99
-"""The largest specification version with which a file is recognised."""
 
 _RECORD = np.dtype(
     [("sentinel", "<u4"), ("type", "<u4"), ("size", "<u8"), ("offset", "<u8"), ("padding", "<u8")]
@@ -159,43 +156,6 @@ def errors_of(source: Source) -> Iterator[None]:
             raise ModelError(f"damaged file: expected a message with {e.name!r}, found none") from e
 
 
-def recognises(source: Source) -> bool:
-    """Whether the source is a package with a manifest, or the bytes of a model.
-
-    A model begins with a version and a description of features.
-    """
-    if source.content is None:
-        return source.folder is not None and (source.folder / _MANIFEST).is_file()
-    view = memoryview(source.content).cast("B")
-    try:
-        fields = wire_fields(view, 0, len(view))
-        version, description = next(fields), next(fields)
-    except (ModelError, StopIteration):
-        return False
-    if (version.number, version.kind, description.number, description.kind) != (1, 0, 2, 2):
-        return False
-    if version.end - version.body != 1 or not 0 < view[version.body] <= _NEWEST:
-        return False
-    return _is_description(view, description.body, description.end)
-
-
-def _is_description(view: memoryview, start: int, end: int) -> bool:
-    """Whether these bytes have the fields of a model's description and of its features."""
-    try:
-        fields = list(wire_fields(view, start, end))
-        known = {1, 10, 11, 12, 13, 20, 21, 50, 100}
-        if not fields or any(f.number not in known or f.kind != 2 for f in fields):
-            return False
-        features = (f for f in fields if f.number in (1, 10, 13, 50))
-        return all(
-            inner.number in (1, 2, 3) and inner.kind == 2
-            for f in features
-            for inner in wire_fields(view, f.body, f.end)
-        )
-    except ModelError:
-        return False
-
-
 def read(source: Source) -> Package:
     """The model of a source.  Raises ModelError for a damaged package."""
     content, folder, home = source.content, source.folder, source.home
@@ -211,13 +171,13 @@ def read(source: Source) -> Package:
 def _root(folder: Path) -> Path:
     """The path of a package's model, which its manifest names."""
     try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        manifest = json.loads((folder / MANIFEST).read_bytes())
         entry = manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]["path"]
         path = (folder / "Data" / entry).resolve()
     except (OSError, ValueError, LookupError, TypeError) as e:
         raise ModelError(
-            f"{_MANIFEST}: expected the root model's path, found none ({type(e).__name__}: {e})"
+            f"{MANIFEST}: expected the root model's path, found none ({type(e).__name__}: {e})"
         ) from None
     if folder.resolve() not in path.parents:
-        raise ModelError(f"{_MANIFEST}: expected a path inside the package, found {entry!r}")
+        raise ModelError(f"{MANIFEST}: expected a path inside the package, found {entry!r}")
     return path

@@ -20,7 +20,6 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32
 from tilesmith.support.errors import ModelError
 
-_START = re.compile(rb"\A(?:\s|[#;][^\n]*\n)*\[(?:net|network)\]")
 _OPTION = re.compile(r"([^=\s]+)\s*=\s*(.*)")
 DATA = "data"
 """The name of the input."""
@@ -65,12 +64,6 @@ class Weights:
         self.named[name] = self.numbers[self.position : end].reshape(shape)
         self.position = end
         return n.stored(name)
-
-
-def recognises(source: Source) -> bool:
-    """Whether the source is a configuration: its first section is [net]."""
-    content = source.content
-    return content is not None and _START.match(memoryview(content)[:65536]) is not None
 
 
 def read(source: Source) -> Network:

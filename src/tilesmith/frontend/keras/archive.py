@@ -5,7 +5,6 @@ The files are data.  No code in them is run, and no link out of a file is follow
 
 from __future__ import annotations
 
-import io
 import json
 import zipfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.frontend.common.source import Source
+from tilesmith.frontend.keras import CONFIG, WEIGHTS, is_hdf5, opened
 from tilesmith.frontend.keras.weights import (
     Grouped,
     Listed,
@@ -25,8 +25,7 @@ from tilesmith.frontend.keras.weights import (
 from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.rehearsal import survives
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
-_CONFIG, _WEIGHTS, _METADATA = "config.json", "model.weights.h5", "metadata.json"
+_METADATA = "metadata.json"
 _TEXT_BYTES, _WEIGHT_BYTES, _RATIO = 1 << 26, 1 << 36, 1100
 """Upper bounds: bytes of a text, bytes of the weights, and bytes that a compressed byte gives."""
 
@@ -55,27 +54,12 @@ class Stored:
         return int(first) if first.isdigit() else 2
 
 
-def recognises(source: Source) -> bool:
-    """Whether a source is a Keras archive or an HDF5 file."""
-    content = source.content
-    if content is None:
-        return False
-    if bytes(content[:8]) == _HDF5:
-        return True
-    if bytes(content[:4]) != b"PK\x03\x04":
-        return False
-    try:
-        return {_CONFIG, _WEIGHTS} <= set(_zip(content).namelist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, OSError):
-        return False
-
-
 def read(source: Source) -> Stored:
     """The content of a file.  Raises ModelError if it is damaged, UsageError without `h5py`."""
     assert source.content is not None
     content = source.content
     try:
-        return _legacy(content) if bytes(content[:8]) == _HDF5 else _archive(content)
+        return _legacy(content) if is_hdf5(content) else _archive(content)
     except (ModelError, UsageError):
         raise
     except (zipfile.BadZipFile, ArithmeticError, EOFError, LookupError, MemoryError) as e:
@@ -99,15 +83,11 @@ def _damaged(error: Exception) -> ModelError:
     return ModelError(f"expected a Keras file, found a damaged one ({error}): save it again")
 
 
-def _zip(content: Any) -> zipfile.ZipFile:
-    return zipfile.ZipFile(io.BytesIO(content))
-
-
 def _archive(content: Any) -> Stored:
-    archive = _zip(content)
+    archive = opened(content)
     metadata = _json(_member(archive, _METADATA, _TEXT_BYTES), _METADATA)
-    config = _json(_member(archive, _CONFIG, _TEXT_BYTES), _CONFIG)
-    file = _hdf5(_member(archive, _WEIGHTS, _WEIGHT_BYTES))
+    config = _json(_member(archive, CONFIG, _TEXT_BYTES), CONFIG)
+    file = _hdf5(_member(archive, WEIGHTS, _WEIGHT_BYTES))
     weights = Grouped(file, "", names_of(file))
     version = str(metadata.pop("keras_version", ""))
     return Stored(config, weights, "Keras archive", version, metadata)

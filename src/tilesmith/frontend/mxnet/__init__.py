@@ -3,8 +3,24 @@
 Both files are read without MXNet.
 """
 
-from tilesmith.frontend.common.source import Frontend
-from tilesmith.frontend.mxnet.reader import recognises
+from __future__ import annotations
+
+from tilesmith.frontend.common.source import Frontend, Source
+
+
+def recognises(source: Source) -> bool:
+    """Whether a source is the json of an MXNet symbol."""
+    content = source.content
+    if content is None:
+        return False
+    start = bytes(content[:64]).lstrip()
+    if not start.startswith(b"{"):
+        return False
+    text = bytes(content)
+    return b'"arg_nodes"' in text and (
+        b'"mxnet_version"' in text or b'"backward_source_id"' in text
+    )
+
 
 MXNET = Frontend(
     "an MXNet symbol",

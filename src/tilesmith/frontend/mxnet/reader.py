@@ -24,15 +24,10 @@ from tilesmith.frontend.common.networks import (
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.mxnet.arrays import dtype_numbered, read_arrays
 from tilesmith.frontend.mxnet.registry import OPERATORS
-from tilesmith.frontend.mxnet.symbols import Symbol, SymbolNode, is_symbol, read_symbol
+from tilesmith.frontend.mxnet.symbols import Symbol, SymbolNode, read_symbol
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.dtypes import f32
-
-
-def recognises(source: Source) -> bool:
-    """Whether a source is a symbol of MXNet."""
-    return source.content is not None and is_symbol(source.content)
 
 
 def load(source: Source, given: Given) -> Graph:

@@ -58,17 +58,6 @@ class Symbol:
     version: str
 
 
-def is_symbol(content: bytes | memoryview) -> bool:
-    """Whether a file is the json of an MXNet symbol."""
-    start = bytes(content[:64]).lstrip()
-    if not start.startswith(b"{"):
-        return False
-    text = bytes(content)
-    return b'"arg_nodes"' in text and (
-        b'"mxnet_version"' in text or b'"backward_source_id"' in text
-    )
-
-
 def read_symbol(content: bytes | memoryview) -> Symbol:
     """The nodes of a symbol.  Raises ModelError for a damaged file."""
     try:

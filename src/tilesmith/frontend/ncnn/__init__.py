@@ -1,7 +1,18 @@
 """The frontend for ncnn's models: a `.param` with its `.bin`."""
 
-from tilesmith.frontend.common.source import Frontend
-from tilesmith.frontend.ncnn.model import recognises
+from __future__ import annotations
+
+import re
+
+from tilesmith.frontend.common.source import Frontend, Source
+
+_MAGIC = re.compile(rb"\A\s*7767517\s+\d+\s+\d+\s")
+
+
+def recognises(source: Source) -> bool:
+    """Whether the source is a .param file in text."""
+    return source.content is not None and bool(_MAGIC.match(memoryview(source.content)[:256]))
+
 
 NCNN = Frontend(
     "an ncnn model",

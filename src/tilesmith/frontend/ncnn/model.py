@@ -20,7 +20,6 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i32
 from tilesmith.support.errors import ModelError
 
-_MAGIC = re.compile(rb"\A\s*7767517\s+\d+\s+\d+\s")
 _PARAMETER = re.compile(r"(-?\d+)=(.*)")
 _FIRST_LIST = -23300
 """In old files, parameter number i has the number _FIRST_LIST - i if it is a list."""
@@ -76,11 +75,6 @@ class Weights:
             )
         self.position = start + size + -size % 4
         return np.frombuffer(self.content[start : start + size], dtype)
-
-
-def recognises(source: Source) -> bool:
-    """Whether the source is a .param file in text."""
-    return source.content is not None and bool(_MAGIC.match(memoryview(source.content)[:256]))
 
 
 def read(source: Source) -> Network:

@@ -1,7 +1,21 @@
 """The frontend for OpenVINO's intermediate representation: an `.xml` with its `.bin`."""
 
-from tilesmith.frontend.common.source import Frontend
-from tilesmith.frontend.openvino.model import recognises
+from __future__ import annotations
+
+import re
+
+from tilesmith.frontend.common.source import Frontend, Source
+
+_START = re.compile(
+    rb"\A(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--.*?-->\s*)?<net\s", re.DOTALL
+)
+
+
+def recognises(source: Source) -> bool:
+    """Whether the source is XML whose root is <net>."""
+    content = source.content
+    return content is not None and _START.match(memoryview(content)[:4096]) is not None
+
 
 OPENVINO = Frontend(
     "an OpenVINO model",

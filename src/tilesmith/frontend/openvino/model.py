@@ -20,9 +20,6 @@ from tilesmith.ir import dtypes as dt
 from tilesmith.ir.dtypes import DType
 from tilesmith.support.errors import ModelError, UnsupportedError
 
-_START = re.compile(
-    rb"\A(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--.*?-->\s*)?<net\s", re.DOTALL
-)
 _DECLARATION = re.compile(r"<!(?:DOCTYPE|ENTITY)", re.IGNORECASE)
 _LARGEST_TEXT = 1 << 28
 """Upper bound on the bytes of an XML file."""
@@ -35,12 +32,6 @@ TYPES: dict[str, DType] = {
 """Element types by name.  Integers of less than 8 bits become bytes."""
 
 _PACKED = {"i4": 4, "u4": 4, "u1": 1}
-
-
-def recognises(source: Source) -> bool:
-    """Whether the source is XML whose root is <net>."""
-    content = source.content
-    return content is not None and _START.match(memoryview(content)[:4096]) is not None
 
 
 def read(source: Source) -> Network:

@@ -11,14 +11,6 @@ from tilesmith.frontend.paddle.parameters import read_parameters
 from tilesmith.frontend.paddle.schema import dtype_named
 from tilesmith.support.errors import ModelError
 
-_MARK = (b'"base_code"', b'"pir"')
-
-
-def is_pir(content: bytes | memoryview) -> bool:
-    """Whether a file is a program of PIR."""
-    start = bytes(content[:4096])
-    return start.lstrip().startswith(b"{") and all(m in start for m in _MARK)
-
 
 def read_pir(content: bytes | memoryview, parameters: memoryview | None) -> Network:
     """The operators of a program.  Raises ModelError for a damaged file."""

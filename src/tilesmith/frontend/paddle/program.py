@@ -6,7 +6,6 @@ inputs.  A row of `_ROWS` translates an old operator, so that one function impor
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -19,9 +18,6 @@ from tilesmith.frontend.common.protobuf import Message
 from tilesmith.frontend.paddle.parameters import read_parameters
 from tilesmith.frontend.paddle.schema import FIELDS, SCHEMA, dtype_named
 from tilesmith.support.errors import ModelError
-
-_MARK = re.compile(rb"\n[\x80-\xff]{0,4}[\x00-\x7f]\x08\x00\x10(\xff{9}\x01|\x00)")
-"""The first bytes of a program, where its first block has number 0 and the parent -1 or 0."""
 
 COMBINE = "builtin.combine"
 
@@ -139,11 +135,6 @@ and `new=old` names of attributes.  `A|B` stands for the first of several inputs
 for a list, `@a` for an attribute that becomes an input.  An operator without a row keeps its name
 and has the inputs X and Y.
 """
-
-
-def is_program(content: bytes | memoryview) -> bool:
-    """Whether a file is a ProgramDesc."""
-    return _MARK.match(bytes(content[:32])) is not None
 
 
 @cache

@@ -12,15 +12,11 @@ from tilesmith.frontend.common.networks import (
     network_nodes,
 )
 from tilesmith.frontend.common.source import Source
-from tilesmith.frontend.paddle.pir import is_pir, read_pir
-from tilesmith.frontend.paddle.program import is_program, read_program
+from tilesmith.frontend.paddle import is_pir
+from tilesmith.frontend.paddle.pir import read_pir
+from tilesmith.frontend.paddle.program import read_program
 from tilesmith.frontend.paddle.registry import OPERATORS
 from tilesmith.graph.nodes import Graph
-
-
-def recognises(source: Source) -> bool:
-    """Whether a source is a program of Paddle, in either form."""
-    return source.content is not None and (is_pir(source.content) or is_program(source.content))
 
 
 def load(source: Source, given: Given) -> Graph:

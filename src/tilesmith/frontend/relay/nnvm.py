@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -52,20 +51,6 @@ _SCALARS = {
 
 _SEVERAL = ("nn.batch_norm", "nn.dropout", "split")
 """Operators whose result is a tuple."""
-
-
-def is_nnvm(content: bytes | memoryview) -> bool:
-    """Whether a file is a graph of NNVM.  MXNet's graphs, which have a similar form, are not."""
-    if bytes(content[:256]).lstrip()[:1] != b"{":
-        return False
-    try:
-        graph = json.loads(bytes(content))
-        operators = {str(node["op"]) for node in graph["nodes"]} - {"null"}
-        is_lower = all(re.fullmatch(r"(?!_[^_])[a-z0-9_]+", o) for o in operators)
-        is_later = "mxnet_version" in graph.get("attrs", {})
-        return "arg_nodes" in graph and bool(operators) and is_lower and not is_later
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return False
 
 
 def read_nnvm(content: bytes | memoryview) -> sx.Module:

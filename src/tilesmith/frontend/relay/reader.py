@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -20,26 +19,13 @@ from tilesmith.graph.passes.dce import dce
 from tilesmith.ir.dtypes import f32
 from tilesmith.support.errors import ModelError, ParseError
 
+from . import is_nnvm
 from . import syntax as sx
 from .importer import RelayImporter, Scope, built, flat
-from .nnvm import is_nnvm, read_nnvm
+from .nnvm import read_nnvm
 from .node import OPERATORS
 from .parse import METADATA, parse
 from .tensors import read_constants, read_parameters
-
-_START = re.compile(
-    rb"\s*(?:(?:/\*.*?\*/|//[^\n]*)\s*)*(?:#\[version|def @|free_var %|fn \()", re.S
-)
-_PEEK = 1 << 16
-"""Number of bytes at the start of a file among which the program must begin."""
-
-
-def recognises(source: Source) -> bool:
-    """Whether a file is Relay's text, or a graph of NNVM."""
-    content = source.content
-    if content is None:
-        return False
-    return _START.match(bytes(content[:_PEEK])) is not None or is_nnvm(content)
 
 
 def read(source: Source) -> sx.Module:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilesmith.frontend.common.protobuf import BYTES, VARINT, Message, wire_fields
+from tilesmith.frontend.common.protobuf import VARINT, Message
 from tilesmith.frontend.common.source import Source
+from tilesmith.frontend.tensorflow import SAVED_MODEL
 from tilesmith.frontend.tensorflow.bundle import Bundle
 from tilesmith.frontend.tensorflow.schema import SCHEMA
 from tilesmith.support.errors import ModelError
 
-_SAVED_MODEL = "saved_model.pb"
 _BUNDLE = "variables/variables"
 _SERVING = "serve"
 """The tag of the graph that runs the model, among the graphs of a SavedModel."""
@@ -190,45 +190,10 @@ class Model:
         return self.signatures.get(_MAIN) or next(iter(self.signatures.values()))
 
 
-def recognises(source: Source) -> bool:
-    """Whether a source is a SavedModel's folder or file, or a frozen graph."""
-    if source.is_folder:
-        assert source.folder is not None
-        return (source.folder / _SAVED_MODEL).is_file()
-    if source.content is None:
-        return False
-    view = memoryview(source.content)
-    try:
-        return _is_saved_model(view) or _is_graph(view)
-    except ModelError:
-        return False
-
-
-def _is_saved_model(view: memoryview) -> bool:
-    """Whether a file has the form of a SavedModel: the version 1, then only graphs."""
-    kinds = {(f.number, f.kind) for f in wire_fields(view, 0, len(view))}
-    if kinds != {(1, VARINT), (2, BYTES)}:
-        return False
-    model = SCHEMA.decode(view, "SavedModel")
-    return model.saved_model_schema_version == 1 and model.meta_graphs[0].graph_def is not None
-
-
-def _is_graph(view: memoryview) -> bool:
-    """Whether a file begins with a node that has a name and an operator."""
-    first = next(wire_fields(view, 0, len(view)), None)
-    if first is None or (first.number, first.kind) != (1, BYTES):
-        return False
-    numbers = {f.number for f in wire_fields(view, first.body, first.end)}
-    if not {1, 2} <= numbers <= set(range(1, 8)):
-        return False
-    node = SCHEMA.decode(view[first.body : first.end], "NodeDef")
-    return bool(node.name) and node.op.isidentifier()
-
-
 def read(source: Source) -> Model:
     """The model in a file or folder.  Raises ModelError if it is damaged."""
     if source.is_folder:
-        content = source.file(_SAVED_MODEL)
+        content = source.file(SAVED_MODEL)
         assert content is not None
         return _saved(source, content)
     assert source.content is not None

@@ -4,8 +4,18 @@ The file is read without TensorFlow and without a FlatBuffers library.  Quantise
 the same integers as TFLite's reference kernels.
 """
 
-from tilesmith.frontend.common.source import Frontend
-from tilesmith.frontend.tflite.model import recognises
+from __future__ import annotations
+
+from tilesmith.frontend.common.source import Frontend, Source
+
+IDENTIFIER = b"TFL3"
+"""Bytes 4 to 7 of every file."""
+
+
+def recognises(source: Source) -> bool:
+    """Whether a file is a TFLite model, by its identifier."""
+    return source.content is not None and bytes(source.content[4:8]) == IDENTIFIER
+
 
 TFLITE = Frontend(
     "a TFLite file",

@@ -15,7 +15,7 @@ import numpy as np
 from tilesmith.frontend.common.limits import checked_shape
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.tflite.flatbuffer import Buffer, Table
-from tilesmith.frontend.tflite.schema import ELEMENT_TYPES, IDENTIFIER, OPERATORS, SCHEMA
+from tilesmith.frontend.tflite.schema import ELEMENT_TYPES, OPERATORS, SCHEMA
 from tilesmith.ir import dtypes as dt
 from tilesmith.ir.dtypes import DType
 from tilesmith.support.errors import ModelError, UnsupportedError
@@ -272,11 +272,6 @@ class Model:
         """The contents of the file's metadata, by name."""
         contents = {m.name or "": self.buffer(m.buffer) for m in self.root.metadata or ()}
         return {name: b"" if c is None else c.tobytes() for name, c in contents.items()}
-
-
-def recognises(source: Source) -> bool:
-    """Whether a file is a TFLite model, by its identifier."""
-    return source.content is not None and bytes(source.content[4:8]) == IDENTIFIER
 
 
 def read(source: Source) -> Model:
