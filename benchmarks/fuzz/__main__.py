@@ -5,9 +5,10 @@ the package with objects of every type: `python -m benchmarks.fuzz`.
 Options name the only parts to run: `--graphs FIRST COUNT`, `--programs`, `--schedules`,
 `--mutants`, `--files` and `--texts` alike, and `--calls ENTRY`, the calls of entries whose names
 contain this (`--calls ""`: all, half an hour; `--sample COUNT`: some of those).  `--roads NAME,...`
-chooses roads of programs into the compiler.  Exit status 1 if anything crashed, lasted too long or
-gave a wrong answer; each such case is printed, a graph as the smallest one that shows it, a
-schedule with the fewest steps, and saved in `--to`.
+chooses roads of programs into the compiler.  `--kinds NAME,...` chooses kinds of damaged files:
+`--files 0 20000 --kinds darknet` damages Darknet's files only.  Exit status 1 if anything crashed,
+lasted too long or gave a wrong answer; each such case is printed, a graph as the smallest one that
+shows it, a schedule with the fewest steps, and saved in `--to`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks, for its modules
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks, for 
 from fuzz.calls import fuzz_calls
 from fuzz.campaign import fuzz_graphs, shown
 from fuzz.cases import NODES
-from fuzz.files import file_mutant, file_verdicts
+from fuzz.files import KINDS, file_mutant, file_verdicts
 from fuzz.judge import CRASHED, WRONG, Verdict
 from fuzz.mutants import mutant, mutant_verdicts
 from fuzz.programs.campaign import fuzz_programs
@@ -40,6 +41,7 @@ for part, most in whole.items():
     parser.add_argument(f"--{part}", nargs=2, type=int, metavar=("FIRST", "COUNT"),
                         help=f"Default: 0 {most}, if no part is named.")  # fmt: skip
 parser.add_argument("--roads", type=lambda s: s.split(","), default=[*ROADS])
+parser.add_argument("--kinds", type=lambda s: s.split(","), default=[*KINDS])
 parser.add_argument("--calls", metavar="ENTRY")
 parser.add_argument("--sample", type=int, metavar="COUNT", help="Most calls, drawn from all.")
 parser.add_argument("--nodes", type=int, default=NODES, help="Most nodes of a graph.")
@@ -59,11 +61,11 @@ def seeds_of(part: str) -> range:
 def tried(
     name: str,
     verdicts: Callable[[Sequence[int]], Iterable[Verdict]],
-    damaged: Callable[[int], tuple[str, bytes]],
+    damaged: Callable[[int], tuple[str, Mapping[str, bytes]]],
 ) -> Counter[str]:
     """Judges the damaged files of a part, and prints and saves each that crashed.
 
-    damaged: the kind and the content of a seed's file.
+    damaged: the kind of a seed's file, and the files by name.
     """
     seeds = seeds_of(name)
     found: Counter[str] = Counter()
@@ -72,18 +74,26 @@ def tried(
         if found.total() % 1000 == 0:
             print(f"{name} to {seed}: {shown(found)}", flush=True)
         if verdict.result == CRASHED:
-            kind, content = damaged(seed)
+            kind, contents = damaged(seed)
             print(f"{name} {seed}, {kind}: {verdict.reason}", flush=True)
-            arguments.to.mkdir(parents=True, exist_ok=True)
-            (arguments.to / f"{name}-{seed}.{kind}").write_bytes(content)
+            for file, content in contents.items():
+                path = arguments.to / f"{name}-{seed}-{kind}" / file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
     print(f"{name}: {shown(found)}", flush=True)
     return found
 
 
-def text_file(seed: int) -> tuple[str, bytes]:
-    """The kind and the content of a damaged text."""
-    stage, text, _ = text_mutant(seed)
-    return f"{stage}.txt", text.encode()
+def text_file(seed: int) -> tuple[str, dict[str, bytes]]:
+    """The stage of a damaged text, and its files."""
+    stage, text, constants = text_mutant(seed)
+    return stage, {"mutant.txt": text.encode(), "mutant.npz": constants}
+
+
+def other_file(seed: int) -> tuple[str, dict[str, bytes]]:
+    """The kind and the files of a damaged file of the chosen kinds."""
+    kind, files = file_mutant(seed, arguments.kinds)
+    return kind, files.contents
 
 
 counts, reasons = fuzz_graphs(seeds_of("graphs"), arguments.to, arguments.nodes)
@@ -98,8 +108,8 @@ if arguments.refused:
     print(*(f"{n} times: {reason}" for reason, n in refusals.most_common()), sep="\n")
 steps = fuzz_schedules(seeds_of("schedules"), arguments.to)
 print(f"schedules: {shown(steps)}")
-mutants = tried("mutants", mutant_verdicts, lambda n: ("onnx", mutant(n)))
-files = tried("files", file_verdicts, file_mutant)
+mutants = tried("mutants", mutant_verdicts, lambda n: ("onnx", {"m.onnx": mutant(n)}))
+files = tried("files", lambda seeds: file_verdicts(seeds, arguments.kinds), other_file)
 texts = tried("texts", text_verdicts, text_file)
 called: Counter[str] = Counter()
 if arguments.calls is not None or not named:

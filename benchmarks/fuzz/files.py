@@ -1,30 +1,25 @@
-"""Damaged files of every other kind than ONNX models: archives, arrays, records, descriptions,
-keys, texts.
+"""Damaged files of every other kind than ONNX models: models of other formats, archives, arrays,
+records, descriptions, keys, texts.
 
-Each kind says what a sound file holds and what reads it.  A mutant has bytes changed, or, in JSON
-and in ZIP archives, values and members, with sums that are right again.
+Each kind writes sound files and says what reads them; `damage` changes one of them.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import math
 import random
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import children
 import tilesmith as ts
-from tflite_models import ModelWriter
 from tilesmith import te
 from tilesmith.codegen.targets import target
 from tilesmith.graph.parse import parse_graph
@@ -38,28 +33,11 @@ from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import InternalError, TilesmithError, VerifyError
 
 from . import entries
+from .damage import changed
 from .judge import CRASHED, MEMORY, REFUSED, RIGHT, SECONDS, Verdict
+from .models import MODELS, Kind, written
 
 _SIGNED = b"content"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of file.
-
-    suffix: of its name.
-    make: the content of a sound file.
-    read: what uses a file, whose path it gets.
-    """
-
-    suffix: str
-    make: Callable[[], bytes]
-    read: Callable[[Path], object]
-
-
-def _network() -> torch.nn.Module:
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
 
 
 def _written(write: Callable[[Path], object], name: str) -> bytes:
@@ -69,73 +47,10 @@ def _written(write: Callable[[Path], object], name: str) -> bytes:
         return path.read_bytes()
 
 
-def _archive() -> bytes:
-    program = torch.export.export(_network(), (torch.ones(2, 4),))
-    return _written(lambda path: torch.export.save(program, path), "m.pt2")
-
-
-def _script() -> bytes:
-    traced = torch.jit.trace(_network(), torch.ones(2, 4))
-    return _written(lambda path: traced.save(str(path)), "m.pt")
-
-
 def _tsm() -> bytes:
     stream = io.BytesIO()
     entries.executable().save(stream)
     return stream.getvalue()
-
-
-def _tflite() -> bytes:
-    """A quantised network with a branch, a variable and a signature."""
-    rng = np.random.default_rng(0)
-    model = ModelWriter()
-    g, first, then, otherwise = (model.graph(n) for n in ("main", "init", "then", "otherwise"))
-    x = g.input((1, 6, 6, 4), np.int8, "x", scale=0.5, zero=3)
-    made = [
-        g.tensor(s, np.int8, scale=0.25, zero=-4) for s in ((1, 6, 6, 4), (1, 3, 3, 4), (1, 36))
-    ]
-    image, pooled, row = made
-    w = g.const(rng.integers(-9, 9, (4, 3, 3, 4), np.int8), scale=np.full(4, 0.1), axis=0)
-    bias = g.const(rng.integers(-99, 99, 4, np.int32), scale=np.full(4, 0.05), axis=0)
-    g.op("CONV_2D", [x, w, bias], [image], "Conv2DOptions", stride_w=1, stride_h=1)
-    window = {"filter_width": 2, "filter_height": 2, "stride_w": 2, "stride_h": 2}
-    g.op("MAX_POOL_2D", [image], [pooled], "Pool2DOptions", padding=1, **window)
-    g.op("RESHAPE", [pooled, g.const(np.array([1, -1], np.int32))], [row], "ReshapeOptions")
-    matrix = g.const(rng.integers(-9, 9, (3, 36), np.int8), scale=0.1)
-    stored, scores = g.tensor((1, 3), np.int8, scale=0.5), g.tensor((1, 3))
-    g.op("FULLY_CONNECTED", [row, matrix, -1], [stored], "FullyConnectedOptions")
-    g.op("DEQUANTIZE", [stored], [scores], "DequantizeOptions")
-    handles = []
-    for graph in (g, first):
-        handles.append(graph.tensor((1,), "RESOURCE", name="handle"))
-        graph.op("VAR_HANDLE", [], handles[-1:], "VarHandleOptions", shared_name="sum")
-    ones = first.const(np.ones((1, 3), np.float32))
-    first.op("ASSIGN_VARIABLE", [handles[1], ones], [])
-    g.op("CALL_ONCE", [], [], "CallOnceOptions", init_subgraph_index=1)
-    before, total, more, y = (g.tensor((1, 3)) for _ in range(4))
-    g.op("READ_VARIABLE", handles[:1], [before])
-    g.op("ADD", [before, scores], [total], "AddOptions")
-    g.op("ASSIGN_VARIABLE", [handles[0], total], [])
-    is_more = g.tensor((1, 3), np.bool_)
-    g.op("GREATER", [total, scores], [is_more], "GreaterOptions")
-    any_more = g.tensor((), np.bool_)
-    axes = g.const(np.array([0, 1], np.int32))
-    g.op("REDUCE_ANY", [is_more, axes], [any_more], "ReducerOptions")
-    for branch, kind in ((then, "EXP"), (otherwise, "NEG")):
-        value, result = branch.input((1, 3)), branch.tensor((1, 3))
-        branch.op(kind, [value], [result])
-        branch.output(result)
-    branches = {"then_subgraph_index": 2, "else_subgraph_index": 3}
-    g.op("IF", [any_more, total], [more], "IfOptions", **branches)
-    g.op("SOFTMAX", [more], [y], "SoftmaxOptions", beta=1.0)
-    g.output(y)
-    named = {
-        "inputs": [{"name": "image", "tensor_index": x}],
-        "outputs": [{"name": "scores", "tensor_index": y}],
-        "signature_key": "serve",
-    }
-    model.signatures.append(named)
-    return model.bytes()
 
 
 def _npz() -> bytes:
@@ -190,17 +105,6 @@ def _loops() -> bytes:
     return print_func(te.lower(s, [entries.A, entries.C])).encode()
 
 
-_MOST_ELEMENTS = 1 << 16
-"""Elements of inputs with which a mutant is run."""
-
-
-def _run(executable: Any) -> None:
-    given = {s.name for s in executable.inputs}
-    specs = [s for s in executable.program.expected_inputs if s.name in given]
-    if sum(math.prod(s.static_shape) for s in specs) <= _MOST_ELEMENTS:
-        executable.run({s.name: np.ones(s.static_shape, s.dtype.numpy) for s in specs})
-
-
 def _replay(path: Path) -> None:
     text = path.read_bytes().decode(errors="replace")
     te.lower(te.Schedule.from_json(entries.C.op, text), [entries.A, entries.C])
@@ -228,149 +132,81 @@ def _text_of(path: Path) -> str:
     return path.read_bytes().decode(errors="replace")
 
 
-KINDS: dict[str, Kind] = {
-    "pt2": Kind(".pt2", _archive, lambda p: _run(ts.compile(p, threads=1))),
-    "tflite": Kind(".tflite", _tflite, lambda p: _run(ts.compile(p, threads=1))),
-    "pt": Kind(".pt", _script, lambda p: _run(ts.compile(p, torch.ones(2, 4), threads=1))),
-    "tsm": Kind(".tsm", _tsm, ts.load),
-    "npz": Kind(".npz", _npz, read_arrays),
-    "npy": Kind(".npy", _npy, read_arrays),
-    "safetensors": Kind(".safetensors", _safetensors, read_safetensors),
-    "records": Kind(".sqlite", _records, _with_records),
-    "target": Kind(
-        ".json",
-        lambda: json.dumps(
-            {"base": "x86-64-v3", "cores": 4, "ghz": 3.0, "l1_bytes": 32768, "l2_bytes": 1 << 19,
-             "run_cycles": [2.0, 2.0, 2.0, 9.0]}
-        ).encode(),
-        lambda p: ts.build(entries.schedule(), [entries.A, entries.C], target(str(p))),
-    ),
-    "key": Kind(".pub", lambda: _signed()[0], _verify),
-    "signature": Kind(".sig", lambda: _signed()[1], _verify),
-    "schedule": Kind(".json", _steps, _replay),
-    "graph": Kind(
-        ".txt", lambda: print_graph(entries.graph()).encode(), lambda p: parse_graph(_text_of(p))
-    ),
-    "loops": Kind(".txt", _loops, lambda p: parse_func(_text_of(p))),
-}  # fmt: skip
+def _target() -> bytes:
+    described = {"base": "x86-64-v3", "cores": 4, "ghz": 3.0, "l1_bytes": 32768,
+                 "l2_bytes": 1 << 19, "run_cycles": [2.0, 2.0, 2.0, 9.0]}  # fmt: skip
+    return json.dumps(described).encode()
 
-_ODD: tuple[Any, ...] = (None, True, 0, -1, 1, 2, 1 << 31, 1 << 63, 1 << 70, 0.5, -1e308, "", "x",
-                         "\0", "../x", "é", "a" * 500, [], {}, [[]], [1, 2], {"x": 1},
-                         float("nan"), float("inf"))  # fmt: skip
-_DEEP = (300, 900, 3000, 100_000)
-"""Depths of lists in lists that a value is replaced by, now and then."""
+
+def _build_for(path: Path) -> None:
+    ts.build(entries.schedule(), [entries.A, entries.C], target(str(path)))
+
+
+KINDS: dict[str, Kind] = MODELS | {
+    "tsm": Kind(written(".tsm", _tsm), ts.load),
+    "npz": Kind(written(".npz", _npz), read_arrays),
+    "npy": Kind(written(".npy", _npy), read_arrays),
+    "safetensors": Kind(written(".safetensors", _safetensors), read_safetensors),
+    "records": Kind(written(".sqlite", _records), _with_records),
+    "target": Kind(written(".json", _target), _build_for),
+    "key": Kind(written(".pub", lambda: _signed()[0]), _verify),
+    "signature": Kind(written(".sig", lambda: _signed()[1]), _verify),
+    "schedule": Kind(written(".json", _steps), _replay),
+    "graph": Kind(
+        written(".txt", lambda: print_graph(entries.graph()).encode()),
+        lambda p: parse_graph(_text_of(p)),
+    ),
+    "loops": Kind(written(".txt", _loops), lambda p: parse_func(_text_of(p))),
+}
+"""All kinds by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a folder holds.
+
+    main: the path of the file, or of the folder, that is read.
+    contents: of all files, by path.
+    """
+
+    main: str
+    contents: dict[str, bytes]
 
 
 @cache
-def _sound(kind: str) -> bytes:
-    return KINDS[kind].make()
+def _sound(kind: str) -> Files:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        main = KINDS[kind].make(folder)
+        files = sorted(p for p in folder.rglob("*") if p.is_file())
+        contents = {str(p.relative_to(folder)): p.read_bytes() for p in files}
+        return Files(str(main.relative_to(folder)), contents)
 
 
-def file_mutant(seed: int) -> tuple[str, bytes]:
-    """The kind and the content of the mutant of a seed."""
+def file_mutant(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> tuple[str, Files]:
+    """The kind, one of `kinds`, and the files of the mutant of a seed."""
     source = random.Random(seed)
-    kind = source.choice([*KINDS])
-    content = _sound(kind)
+    kind = source.choice(kinds)
+    sound = _sound(kind)
+    contents = dict(sound.contents)
     for _ in range(source.choice((1, 1, 2, 3))):
-        content = _changed(content, source)
-    return kind, content
+        path = source.choice([*contents])
+        contents[path] = changed(contents[path], source)
+    if len(contents) > 1 and source.random() < 0.02:
+        del contents[source.choice([*contents])]
+    return kind, Files(sound.main, contents)
 
 
-def _changed(content: bytes, source: random.Random) -> bytes:
-    if content[:2] == b"PK" and source.random() < 0.8:
-        try:
-            return _other_member(content, source)
-        except Exception:  # an earlier change damaged it
-            pass
-    if content[:1] in (b"{", b"[") and source.random() < 0.8:
-        try:
-            return _other_value(content, source)
-        except (ValueError, RecursionError):
-            pass
-    return _other_bytes(content, source)
-
-
-def _other_bytes(content: bytes, source: random.Random) -> bytes:
-    changed = bytearray(content)
-    at = source.randrange(len(changed) + 1)
-    match source.randrange(5):
-        case 0:
-            del changed[at:]
-        case 1:
-            changed[at : at + source.randrange(1, 9)] = source.randbytes(source.randrange(9))
-        case 2:
-            changed[at:at] = changed[at : at + source.randrange(64)]
-        case 3:
-            changed[at : at + 8] = source.choice((b"\xff" * 8, bytes(8), b"\x80" + bytes(7)))
-        case _:
-            if at < len(changed):
-                changed[at] ^= 1 << source.randrange(8)
-    return bytes(changed)
-
-
-def _other_member(content: bytes, source: random.Random) -> bytes:
-    """A ZIP archive with one member changed, left out, renamed or there twice."""
-    with zipfile.ZipFile(io.BytesIO(content)) as z:
-        members = [(i.filename, z.read(i)) for i in z.infolist()]
-    n = source.randrange(len(members))
-    name, data = members[n]
-    match source.randrange(8):
-        case 0:
-            del members[n]
-        case 1:
-            members[n] = source.choice(("x", "../x", "", name + "x", name.upper())), data
-        case 2:
-            members.append((name, data))
-        case _:
-            members[n] = name, _changed(data, source)
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", source.choice((0, 0, 0, zipfile.ZIP_DEFLATED))) as z:
-        for member, held in members:
-            z.writestr(zipfile.ZipInfo(member or "x"), held)
-    return stream.getvalue()
-
-
-def _other_value(content: bytes, source: random.Random) -> bytes:
-    """JSON with one value, or one key, that is another."""
-    root = json.loads(content)
-    holders = list(_holders(root))
-    holder = source.choice(holders) if holders else None
-    new = source.choice(_ODD)
-    if source.random() < 0.02:
-        depth = source.choice(_DEEP)
-        text = "[" * depth + "]" * depth
-        return json.dumps([root]).encode().replace(b"[", b"[" + text.encode() + b",", 1)
-    if not holder:
-        return json.dumps(new).encode()
-    key = source.choice([*holder] if isinstance(holder, dict) else range(len(holder)))
-    match source.randrange(5):
-        case 0:
-            del holder[key]
-        case 1 if isinstance(holder, dict):
-            holder[source.choice(("x", "", key + "s"))] = holder.pop(key)
-        case 2 if isinstance(holder, list):
-            holder.append(holder[key])
-        case _:
-            holder[key] = new
-    return json.dumps(root).encode()
-
-
-def _holders(value: Any) -> Iterator[Any]:
-    """The lists and mappings in a JSON value that hold something."""
-    if isinstance(value, (list, dict)) and value:
-        yield value
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _holders(item)
-
-
-def judge_file(seed: int) -> Verdict:
+def judge_file(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> Verdict:
     """What becomes of the mutant of a seed in this process."""
-    kind, content = file_mutant(seed)
+    kind, files = file_mutant(seed, kinds)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"file{KINDS[kind].suffix}"
-        path.write_bytes(content)
+        for name, content in files.contents.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         try:
-            KINDS[kind].read(path)
+            KINDS[kind].read(Path(folder) / files.main)
         except (InternalError, VerifyError) as e:
             return Verdict(CRASHED, f"{kind}: {type(e).__name__}: {str(e)[:300]}")
         except TilesmithError as e:
@@ -380,9 +216,9 @@ def judge_file(seed: int) -> Verdict:
     return Verdict(RIGHT, kind)
 
 
-def file_verdicts(seeds: Sequence[int]) -> Iterator[Verdict]:
+def file_verdicts(seeds: Sequence[int], kinds: Sequence[str] = tuple(KINDS)) -> Iterator[Verdict]:
     """What becomes of the mutants of seeds, each in a child process."""
-    for kind in KINDS:
+    for kind in kinds:
         _sound(kind)  # once, for all children
-    for v in children.each(seeds, judge_file, SECONDS, MEMORY):
+    for v in children.each(seeds, partial(judge_file, kinds=kinds), SECONDS, MEMORY):
         yield Verdict(CRASHED, v.reason) if isinstance(v, children.Died) else v

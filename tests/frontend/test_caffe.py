@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import protobuf_writer
 import pytest
 
 import tilesmith as ts
@@ -13,6 +12,8 @@ from tilesmith.frontend.caffe.schema import SCHEMA
 from tilesmith.frontend.load import inspect, load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.support.errors import ModelError, UnsupportedError
+from written_models import protobuf
+from written_models.caffe import blob, blobs
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((2, 3, 6, 5)).astype(np.float32)
@@ -28,23 +29,6 @@ layer {
 }
 layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
 """
-
-
-def blob(array: np.ndarray, legacy: bool = False) -> dict[str, object]:
-    data = {"data": array.reshape(-1)}
-    if legacy:
-        four = (*[1] * (4 - array.ndim), *array.shape)
-        return data | dict(zip(("num", "channels", "height", "width"), four, strict=True))
-    return data | {"shape": {"dim": array.shape}}
-
-
-def blobs(**layers: list[np.ndarray]) -> bytes:
-    """A .caffemodel with these blobs."""
-    stored = [
-        {"name": name, "type": "Any", "blobs": [blob(a) for a in arrays]}
-        for name, arrays in layers.items()
-    ]
-    return protobuf_writer.encode(SCHEMA, "Net", {"name": "net", "layer": stored})
 
 
 def written(folder: Path, text: str, **layers: list[np.ndarray]) -> Path:
@@ -91,7 +75,7 @@ def test_a_caffemodel_carries_its_net(tmp_path: Path) -> None:
          "convolution_param": conv, "blobs": [blob(W), blob(B)]},
         {"name": "relu", "type": "ReLU", "bottom": ["conv"], "top": ["conv"]},
     ]  # fmt: skip
-    content = protobuf_writer.encode(SCHEMA, "Net", {"name": "net", "layer": layers})
+    content = protobuf.encode(SCHEMA, "Net", {"name": "net", "layer": layers})
     (tmp_path / "model").write_bytes(content)
     np.testing.assert_allclose(
         run(tmp_path / "model")["conv"], expected_conv(), rtol=1e-4, atol=1e-5
@@ -111,7 +95,7 @@ def test_layers_of_version_1(tmp_path: Path) -> None:
     """
     conv = {"name": "conv", "type": "CONVOLUTION", "blobs": [blob(W, True), blob(B, True)]}
     (tmp_path / "net.prototxt").write_text(text)
-    stored = protobuf_writer.encode(SCHEMA, "Net", {"name": "old", "layers": [conv]})
+    stored = protobuf.encode(SCHEMA, "Net", {"name": "old", "layers": [conv]})
     (tmp_path / "net.caffemodel").write_bytes(stored)
     np.testing.assert_allclose(
         run(tmp_path / "net.prototxt")["conv"], expected_conv(), rtol=1e-4, atol=1e-5
@@ -240,6 +224,6 @@ def test_damaged_blobs(tmp_path: Path) -> None:
             run(path)
     stored = {"name": "conv", "type": "Any", "blobs": [blob(B), blob(B)]}
     stored["blobs"][0] |= {"shape": {"dim": [1 << 40, 8]}}
-    weights.write_bytes(protobuf_writer.encode(SCHEMA, "Net", {"layer": [stored]}))
+    weights.write_bytes(protobuf.encode(SCHEMA, "Net", {"layer": [stored]}))
     with pytest.raises(ModelError, match=r"a blob of shape .* has 4 numbers"):
         run(path)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coreml_models import block, operation, program, tensor_type, weight_file, write_package
 
 import tilesmith as ts
 from tilesmith.frontend.load import inspect, load
 from tilesmith.support.errors import ModelError, UnsupportedError
+from written_models.coreml import block, operation, program, tensor_type, weight_file, write_package
 
 F32 = np.dtype("float32")
 

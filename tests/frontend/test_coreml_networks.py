@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from protobuf_writer import encode
 
 import tilesmith as ts
-from tilesmith.frontend.coreml.schema import schema
 from tilesmith.frontend.load import inspect
 from tilesmith.support.errors import ModelError, UnsupportedError
-
-
-def array(shape: Sequence[int]) -> dict[str, Any]:
-    return {"multiArrayType": {"shape": list(shape), "dataType": "FLOAT32"}}
-
-
-def model(kind: str, body: Any, inputs: Mapping[str, Any], outputs: str, **more: Any) -> bytes:
-    """A model with features (name -> type) and outputs (names with spaces between them)."""
-    made = {"specificationVersion": 4, **message(kind, body, inputs, outputs, **more)}
-    return encode(schema(), "Model", made)
-
-
-def message(
-    kind: str, body: Any, inputs: Mapping[str, Any], outputs: str, **more: Any
-) -> dict[str, Any]:
-    features = [{"name": name, "type": type_} for name, type_ in inputs.items()]
-    results = [{"name": name, "type": {"multiArrayType": {}}} for name in outputs.split()]
-    return {"description": {"input": features, "output": results, **more}, kind: body}
-
-
-def layer(kind: str, output: str, inputs: str, **parameters: Any) -> dict[str, Any]:
-    names = {"name": output, "input": inputs.split(), "output": output.split()}
-    return names | {kind: parameters}
-
-
-def network(layers: Sequence[Any], shape: Sequence[int], **more: Any) -> bytes:
-    body = {"layers": list(layers), "arrayInputShapeMapping": "EXACT_ARRAY_MAPPING", **more}
-    return model("neuralNetwork", body, {"x": array(shape)}, "y")
+from written_models.coreml import array, layer, message, model, network
 
 
 def run(content: bytes, **inputs: np.ndarray) -> Mapping[str, np.ndarray]:

@@ -12,6 +12,7 @@ import tilesmith as ts
 from tilesmith.frontend.load import inspect, load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.support.errors import ModelError, UnsupportedError
+from written_models.darknet import written
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(0, 1, (1, 2, 6, 6)).astype(np.float32)
@@ -26,18 +27,6 @@ def normal(*shape: int) -> np.ndarray:
 BIAS, SCALE, MEAN, W = normal(4), normal(4), normal(4), normal(4, 2, 3, 3)
 VARIANCE = RANDOM.uniform(0.5, 2, 4).astype(np.float32)
 STORED = [BIAS, SCALE, MEAN, VARIANCE, W]
-
-
-def written(
-    folder: Path,
-    text: str,
-    arrays: list[np.ndarray],
-    header: bytes = struct.pack("<iiiq", 0, 2, 5, 9),
-) -> Path:
-    (folder / "net.cfg").write_text(text)
-    numbers = b"".join(a.astype("<f4").tobytes() for a in arrays)
-    (folder / "net.weights").write_bytes(header + numbers)
-    return folder / "net.cfg"
 
 
 def run(path: object, x: np.ndarray = X) -> dict[str, np.ndarray]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import sys
 import zipfile
@@ -23,6 +22,7 @@ import tilesmith as ts
 from tilesmith.frontend.load import inspect, load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.support.errors import ModelError, TilesmithError, UnsupportedError, UsageError
+from written_models.keras import older_file
 
 
 def _saved(path: Path, *layers: Any) -> Path:
@@ -80,22 +80,6 @@ def test_the_missing_package_is_named(tmp_path: Path, monkeypatch: Any) -> None:
         load(path)
 
 
-def _old(version: bytes, kind: str, config: Any, weights: dict[str, list[np.ndarray]]) -> bytes:
-    """An HDF5 file, written by hand as Keras 1 and 2 lay it out."""
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w") as file:
-        file.attrs["keras_version"] = version
-        file.attrs["model_config"] = json.dumps({"class_name": kind, "config": config}).encode()
-        group = file.create_group("model_weights")
-        group.attrs["layer_names"] = [name.encode() for name in weights]
-        for name, arrays in weights.items():
-            own = group.create_group(name)
-            own.attrs["weight_names"] = [f"{name}_{i}".encode() for i in range(len(arrays))]
-            for i, array in enumerate(arrays):
-                own[f"{name}_{i}"] = array
-    return buffer.getvalue()
-
-
 def test_a_file_of_keras_1() -> None:
     rng = np.random.default_rng(0)
     w, b, d = rng.normal(size=(3, 2, 3, 4)), rng.normal(size=4), rng.normal(size=(4, 2))
@@ -117,7 +101,7 @@ def test_a_file_of_keras_1() -> None:
         {"class_name": "Dense", "config": {"name": "d", "output_dim": 2, "bias": False}},
     ]
     arrays = {"c": [w.astype("f"), b.astype("f")], "g": [], "d": [d.astype("f")]}
-    graph = load(_old(b"1.2.2", "Sequential", config, arrays))
+    graph = load(older_file(b"1.2.2", "Sequential", config, arrays))
     x = rng.normal(size=(2, 6, 5, 3)).astype("f")
     (found,) = evaluate(graph, [x]).values()
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 2), (1, 2))
@@ -150,7 +134,7 @@ def test_a_functional_file_of_keras_2() -> None:
     config = {"layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["a", 0, 0]]}
     rng = np.random.default_rng(0)
     w, b, x = (rng.normal(size=s).astype("f") for s in ((5, 4), (4,), (3, 5)))
-    graph = load(_old(b"2.2.4", "Model", config, {"x": [], "d": [w, b], "a": []}))
+    graph = load(older_file(b"2.2.4", "Model", config, {"x": [], "d": [w, b], "a": []}))
     (found,) = evaluate(graph, [x]).values()
     np.testing.assert_allclose(found, 2 * (x @ w + b), 1e-5, 1e-5)
 
@@ -172,12 +156,12 @@ def test_functions_of_tensorflow_in_a_file_of_keras_2() -> None:
     ]
     config = {"layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["s", 0, 0]]}
     x = np.random.default_rng(0).normal(size=(3, 5)).astype("f")
-    (found,) = evaluate(load(_old(b"2.15.0", "Functional", config, {})), [x]).values()
+    (found,) = evaluate(load(older_file(b"2.15.0", "Functional", config, {})), [x]).values()
     np.testing.assert_allclose(found, 2 - x, 1e-6)
 
 
 def test_links_out_of_a_file_are_not_followed() -> None:
-    buffer = io.BytesIO(_old(b"2.2.4", "Sequential", {"layers": []}, {}))
+    buffer = io.BytesIO(older_file(b"2.2.4", "Sequential", {"layers": []}, {}))
     with h5py.File(buffer, "a") as file:
         file["model_weights/d"] = h5py.ExternalLink("other.h5", "/secret")
     with pytest.raises(ModelError, match="found a link"):

@@ -12,6 +12,7 @@ import tilesmith as ts
 from tilesmith.frontend.load import inspect, load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError
+from written_models.ncnn import written
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((3, 6, 5)).astype(np.float32)
@@ -20,13 +21,6 @@ B = RANDOM.standard_normal(4).astype(np.float32)
 CONV = "Convolution conv 1 1 data conv 0=4 1=3 4=1 5=1 6=108 9=2 -23310=1,0.1"
 INPUT = "Input data 0 1 data 0=5 1=6 2=3"
 PLAIN = b"\0\0\0\0" + W.tobytes()
-
-
-def written(folder: Path, *layers: str, weights: bytes = b"") -> Path:
-    text = "\n".join(["7767517", f"{len(layers)} {len(layers)}", *layers])
-    (folder / "net.param").write_text(text + "\n")
-    (folder / "net.bin").write_bytes(weights)
-    return folder / "net.param"
 
 
 def convolved(w: np.ndarray = W, x: np.ndarray = X) -> np.ndarray:

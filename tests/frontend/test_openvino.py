@@ -12,54 +12,11 @@ import tilesmith as ts
 from tilesmith.frontend.load import inspect, load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.support.errors import ModelError, UnsupportedError
+from written_models.openvino import Net
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((1, 3, 6, 5)).astype(np.float32)
 W = RANDOM.standard_normal((4, 3, 3, 3)).astype(np.float16)
-
-
-class Net:
-    """Layers, edges and the contents of constants."""
-
-    def __init__(self, shape: str = "?,3,?,?") -> None:
-        self.layers: list[str] = []
-        self.edges: list[str] = []
-        self.content = b""
-        self.x = self.add("Parameter", f'shape="{shape}" element_type="f32"', names="x")
-
-    def add(self, kind: str, data: str, *inputs: int, outputs: int = 1, names: str = "") -> int:
-        number = len(self.layers)
-        reads = "".join(f'<port id="{i}"/>' for i in range(len(inputs)))
-        named = f' names="{names}"' if names else ""
-        makes = "".join(f'<port id="{len(inputs) + i}"{named}/>' for i in range(outputs))
-        self.layers.append(
-            f'<layer id="{number}" name="{kind.lower()}" type="{kind}"><data {data}/>'
-            f"<input>{reads}</input><output>{makes}</output></layer>"
-        )
-        for i, source in enumerate(inputs):
-            port = self.layers[source].split("<input>")[1].split("</input>")[0].count("<port")
-            self.edges.append(
-                f'<edge from-layer="{source}" from-port="{port}" '
-                f'to-layer="{number}" to-port="{i}"/>'
-            )
-        return number
-
-    def const(self, array: np.ndarray, kind: str = "", raw: bytes | None = None) -> int:
-        raw = array.tobytes() if raw is None else raw
-        kind = kind or {"f": "f", "i": "i", "u": "u"}[array.dtype.kind] + str(8 * array.itemsize)
-        shape = ",".join(map(str, array.shape))
-        place = f'offset="{len(self.content)}" size="{len(raw)}"'
-        self.content += raw
-        return self.add("Const", f'element_type="{kind}" shape="{shape}" {place}')
-
-    def write(self, folder: Path, *results: int) -> Path:
-        for r in results:
-            self.add("Result", "", r, outputs=0)
-        text = f'<?xml version="1.0"?>\n<net name="n" version="11"><layers>{"".join(self.layers)}'
-        text += f"</layers><edges>{''.join(self.edges)}</edges></net>"
-        (folder / "net.xml").write_text(text)
-        (folder / "net.bin").write_bytes(self.content)
-        return folder / "net.xml"
 
 
 CONV = 'strides="1,1" dilations="1,1" pads_begin="1, 1" pads_end="1, 1" auto_pad="explicit"'
@@ -174,6 +131,10 @@ def test_unsupported_operators_are_listed_at_once(tmp_path: Path) -> None:
         (('shape="4,3,3,3"', 'shape="4,3,3,999999999"'), "numbers of 16 bits in 216 bytes"),
         (('element_type="f16"', 'element_type="f1"'), "element type 'f1' is not supported"),
         (('from-layer="0"', 'from-layer="9"'), "'9:0' is used, which nothing before defines"),
+        (
+            ('type="Result"', 'type="Result" x=""><input/></layer><layer id="9" type="Result"'),
+            "Result .*: expected an input, found 0",
+        ),
         (('strides="1,1"', 'strides="1,0"'), "strides: expected 2 numbers from 1"),
     ],
 )

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from protobuf_writer import encode, varint
 
 from tilesmith.frontend.common.protobuf import Schema, varints
 from tilesmith.frontend.common.protobuf_text import parse
 from tilesmith.support.errors import ModelError
+from written_models.protobuf import encode, varint
 
 SCHEMA = Schema(
     {
@@ -56,6 +56,11 @@ def test_lists_may_be_packed_or_not_and_enums_may_be_unknown():
     assert SCHEMA.decode(unpacked, "Layer").sizes.tolist() == [5, 600]
     packed = varint(9 << 3 | 2) + varint(3) + bytes([1, 0, 9])
     assert SCHEMA.decode(packed, "Layer").modes == ("MAX", "SUM", "9")
+
+
+def test_an_entry_of_a_map_without_a_value_has_an_empty_message():
+    entry = varint(3 << 3 | 2) + varint(3) + bytes([1 << 3 | 2, 1]) + b"x"
+    assert SCHEMA.decode(entry, "Net").attr["x"].kind == "Conv"
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are shared

@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorflow_models import (
+
+import tilesmith as ts
+from tilesmith.frontend.load import inspect
+from tilesmith.frontend.tensorflow.bundle import unpacked
+from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
+from written_models.tensorflow import (
     FLOAT,
     INT,
     RESOURCE,
@@ -15,6 +20,7 @@ from tensorflow_models import (
     Called,
     Type,
     const,
+    dense,
     frozen,
     function,
     graph,
@@ -24,11 +30,6 @@ from tensorflow_models import (
     placeholder,
     write_saved,
 )
-
-import tilesmith as ts
-from tilesmith.frontend.load import inspect
-from tilesmith.frontend.tensorflow.bundle import unpacked
-from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 
 W = np.arange(6, dtype=np.float32).reshape(3, 2) - 2
 B = np.array([0.5, -1], np.float32)
@@ -65,45 +66,9 @@ def test_convolutions_have_channels_last_and_same_padding() -> None:
     np.testing.assert_allclose(y[0, ..., 0], wanted)
 
 
-def dense(folder: Path, is_packed: bool = False) -> Path:
-    """A model that computes x @ w + b in a function, with two variables that another restores."""
-    step = function(
-        "step", {"a": FLOAT, "w": RESOURCE, "b": RESOURCE}, {"out": "sum:z:0"},
-        node("read_w", "ReadVariableOp", "w", dtype=Type(FLOAT)),
-        node("read_b", "ReadVariableOp", "b", dtype=Type(FLOAT)),
-        node("product", "MatMul", "a", "read_w:value:0"),
-        node("sum", "AddV2", "product:product:0", "read_b:value:0"),
-    )  # fmt: skip
-    restore = function(
-        "restore", {"path": 7, "first": RESOURCE, "second": RESOURCE}, {},
-        const("keys", ["layer/0/bias", "layer/0/kernel"]),
-        node("stored", "RestoreV2", "path", "keys:output:0"),
-        node("set_b", "AssignVariableOp", "first", "stored:tensors:0"),
-        node("passed", "Identity", "stored:tensors:1"),
-        node("set_w", "AssignVariableOp", "second", "passed:output:0"),
-    )  # fmt: skip
-    stated = graph(
-        placeholder("in_x", -1, 3), placeholder("path"),
-        node("kernel", "VarHandleOp", shared_name="dense/kernel", dtype=Type(FLOAT)),
-        node("bias", "VarHandleOp", shared_name="dense/bias", dtype=Type(FLOAT)),
-        node("call", "StatefulPartitionedCall", "in_x", "kernel", "bias", f=Called("step")),
-        node("twice", "Mul", "call", "two"), const("two", np.float32(2)),
-        node("restored", "StatefulPartitionedCall", "path", "bias", "kernel", f=Called("restore")),
-        functions=(step, restore),
-    )  # fmt: skip
-    inputs = {"x": info("in_x:0", -1, 3)}
-    signatures = {
-        "serving_default": {"inputs": inputs, "outputs": {"y": info("call:0", -1, 2)}},
-        "twice": {"inputs": inputs, "outputs": {"z": info("twice:0", -1, 2)}},
-        "__saved_model_init_op": {"outputs": {"op": info("noop")}},
-    }  # fmt: skip
-    arrays = {"layer/0/kernel": W, "layer/0/bias": B, "unused": np.zeros(40, np.float32)}
-    return write_saved(folder, stated, signatures, arrays, "restored", is_packed)
-
-
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_a_saved_model_reads_its_variables(tmp_path: Path, is_packed: bool) -> None:
-    folder = dense(tmp_path / "model", is_packed)
+    folder = dense(tmp_path / "model", W, B, is_packed)
     for path in (folder, folder / "saved_model.pb"):
         exe = ts.compile(str(path))
         assert [i.name for i in exe.inputs] == ["x"]
@@ -112,7 +77,7 @@ def test_a_saved_model_reads_its_variables(tmp_path: Path, is_packed: bool) -> N
 
 
 def test_signatures_and_new_weights(tmp_path: Path) -> None:
-    folder = str(dense(tmp_path / "model"))
+    folder = str(dense(tmp_path / "model", W, B))
     (z,) = run(folder, X, signature="twice")
     np.testing.assert_allclose(z, 2 * (X @ W + B))
     with pytest.raises(UsageError, match="serving_default"):
@@ -120,7 +85,7 @@ def test_signatures_and_new_weights(tmp_path: Path) -> None:
 
 
 def test_inspection(tmp_path: Path) -> None:
-    facts = inspect(dense(tmp_path / "model"))
+    facts = inspect(dense(tmp_path / "model", W, B))
     assert (facts.format, facts.producer) == ("TensorFlow SavedModel", "TensorFlow 2.21.0")
     assert facts.inputs == {"x": "f32[?,3]"}
     assert facts.outputs == {"y": "f32[?,2]"}
@@ -271,7 +236,7 @@ def test_damaged_graphs(nodes: list[dict[str, Any]], message: str) -> None:
 
 
 def test_damaged_variables(tmp_path: Path) -> None:
-    folder = dense(tmp_path / "model")
+    folder = dense(tmp_path / "model", W, B)
     index, data = (
         folder / "variables" / n for n in ("variables.index", "variables.data-00000-of-00001")
     )
@@ -294,6 +259,13 @@ def test_damaged_variables(tmp_path: Path) -> None:
         with pytest.raises(ModelError):
             ts.compile(str(folder))
             raise ModelError("no harm")
+
+
+def test_an_output_needs_a_name(tmp_path: Path) -> None:
+    signatures = {"serve": {"outputs": {"": info("c:0", 2)}}}
+    folder = write_saved(tmp_path / "m", graph(const("c", B)), signatures, {})
+    with pytest.raises(ModelError, match="expected a name for each output"):
+        ts.compile(str(folder))
 
 
 def test_snappy() -> None:

@@ -14,26 +14,11 @@ from tilesmith.runtime.blocks import BLOCKS
 from tilesmith.runtime.gguf import read_gguf
 from tilesmith.runtime.weights import arrays_of
 from tilesmith.support.errors import ModelError, UnsupportedError
+from written_models.gguf import gguf, text
 
 RANDOM = np.random.default_rng(0)
 NUMBERS = {block.name: number for number, block in BLOCKS.items()}
 CODES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-
-
-def text(value):
-    return struct.pack("<Q", len(value.encode())) + value.encode()
-
-
-def gguf(tensors, entries=b"", count=0, version=3, alignment=32):
-    """A file; `tensors` has (number of the type, shape, bytes) by name."""
-    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), count) + entries
-    body = b""
-    for name, (kind, shape, stored) in tensors.items():
-        body += b"\0" * (-len(body) % alignment)
-        dims = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
-        head += text(name) + dims + struct.pack("<IQ", kind, len(body))
-        body += stored
-    return head + b"\0" * (-len(head) % alignment) + body
 
 
 def half(b, at):
@@ -207,6 +192,8 @@ def test_damaged_files_are_refused(tmp_path):
         read_gguf(gguf({"a": (16, (1, 256), bytes(66))}))
     with pytest.raises(ModelError, match="expected rows of blocks of 32 elements"):
         read_gguf(gguf({"a": (2, (2, 16), bytes(18))}))
+    with pytest.raises(ModelError, match=r"expected extents above 0, found \(0, 32\)"):
+        read_gguf(gguf({"a": (2, (0, 32), b"")}))
     with pytest.raises(ModelError, match="at most 8 axes, found 9"):
         read_gguf(gguf({"a": (0, (1,) * 9, bytes(4))}))
     with pytest.raises(ModelError, match="tensor 'a': expected"):

@@ -207,7 +207,12 @@ def _load(frontend: Frontend, source: Source, given: Given) -> Graph:
     """Import the model.  Repeat with one symbol less as long as two extents must be equal."""
     while True:
         try:
-            return frontend.reader.load(source, given)
+            graph = frontend.reader.load(source, given)
         except UnequalDims as e:
             with errors_name(source.name):
                 given.symbols.restrict(e)
+            continue
+        if "" in graph.output_names:
+            with errors_name(source.name):
+                raise ModelError("expected a name for each output, found an empty one")
+        return graph

@@ -178,6 +178,8 @@ def _tensor(
             f"GGUF file: tensor {name!r}: expected rows of blocks of {per} elements, found "
             f"{list(shape)}"
         )
+    if not elements:
+        raise ModelError(f"GGUF file: tensor {name!r}: expected extents above 0, found {shape}")
     size = elements // per * (block.stored.itemsize if block else plain.bytes if plain else 0)
     if start + size > len(content):
         raise ModelError(

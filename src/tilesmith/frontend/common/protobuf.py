@@ -270,6 +270,8 @@ class Message:
     def _entry(self, field: Field, place: WireField) -> tuple[Any, Any]:
         self._check(BYTES, field.name, place)
         pair: list[Any] = [_DEFAULTS[field.key_type], _DEFAULTS.get(field.type)]
+        if self._schema.is_message(field.type):
+            pair[1] = Message(self._schema, field.type, self._view, place.end, place.end)
         for f in wire_fields(self._view, place.body, place.end):
             if f.number in (1, 2):
                 type_ = field.key_type if f.number == 1 else field.type

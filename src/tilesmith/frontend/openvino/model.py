@@ -67,7 +67,9 @@ def read(source: Source) -> Network:
                 raise ModelError("expected a file of weights: give the paths of .xml and .bin")
             stored[made[0]] = partial(_constant, weights, options, name)
         elif kind == "Result":
-            outputs[_unique(names.get(takes[0] if takes else "", name), outputs)] = takes[0]
+            if len(takes) != 1:
+                raise ModelError(f"Result {name!r}: expected an input, found {len(takes)}")
+            outputs[_unique(names.get(takes[0], name), outputs)] = takes[0]
         else:
             layers.append(Layer(kind, name, takes, made, options))
     return _named(

@@ -160,8 +160,8 @@ class RelayImporter(Importer):
     def _item(self, of: Item, index: int) -> Item:
         if of is FAILED:
             return FAILED
-        if not isinstance(of, tuple) or index >= len(of):
-            raise ModelError(f"expected a tuple of more than {index} elements")
+        if not isinstance(of, tuple) or not 0 <= index < len(of):
+            raise ModelError(f"expected a tuple with an element {index}")
         return of[index]
 
     def _match(self, of: Item, e: sx.Match, scope: Scope) -> Item:

@@ -69,7 +69,9 @@ def _module(nodes: Any, heads: Any) -> sx.Module:
     bindings: list[tuple[str, sx.Expr]] = []
 
     def value(entry: Any) -> sx.Expr:
-        number, index = int(entry[0]), int(entry[1])
+        number, index = entry[0], entry[1]
+        if not isinstance(number, int) or not isinstance(index, int):
+            raise ModelError(f"expected the numbers of a node and of its result, found {entry}")
         if not 0 <= number < len(results):
             raise ModelError(f"node {number} is used before it is defined")
         known = results[number]

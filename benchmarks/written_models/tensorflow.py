@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from protobuf_writer import encode, varint
 
 from tilesmith.frontend.tensorflow.schema import SCHEMA
+
+from .protobuf import encode, varint
 
 TYPES = {"f4": 1, "f8": 2, "i4": 3, "i8": 9, "b1": 10}
 FLOAT, INT, RESOURCE, VARIANT = 1, 3, 20, 21
@@ -176,3 +177,39 @@ def write_saved(
     (folder / "saved_model.pb").write_bytes(encode(SCHEMA, "SavedModel", model))
     write_bundle(folder / "variables", arrays, is_packed)
     return folder
+
+
+def dense(folder: Path, w: np.ndarray, b: np.ndarray, is_packed: bool = False) -> Path:
+    """A model that computes x @ w + b in a function, with two variables that another restores."""
+    step = function(
+        "step", {"a": FLOAT, "w": RESOURCE, "b": RESOURCE}, {"out": "sum:z:0"},
+        node("read_w", "ReadVariableOp", "w", dtype=Type(FLOAT)),
+        node("read_b", "ReadVariableOp", "b", dtype=Type(FLOAT)),
+        node("product", "MatMul", "a", "read_w:value:0"),
+        node("sum", "AddV2", "product:product:0", "read_b:value:0"),
+    )  # fmt: skip
+    restore = function(
+        "restore", {"path": 7, "first": RESOURCE, "second": RESOURCE}, {},
+        const("keys", ["layer/0/bias", "layer/0/kernel"]),
+        node("stored", "RestoreV2", "path", "keys:output:0"),
+        node("set_b", "AssignVariableOp", "first", "stored:tensors:0"),
+        node("passed", "Identity", "stored:tensors:1"),
+        node("set_w", "AssignVariableOp", "second", "passed:output:0"),
+    )  # fmt: skip
+    stated = graph(
+        placeholder("in_x", -1, 3), placeholder("path"),
+        node("kernel", "VarHandleOp", shared_name="dense/kernel", dtype=Type(FLOAT)),
+        node("bias", "VarHandleOp", shared_name="dense/bias", dtype=Type(FLOAT)),
+        node("call", "StatefulPartitionedCall", "in_x", "kernel", "bias", f=Called("step")),
+        node("twice", "Mul", "call", "two"), const("two", np.float32(2)),
+        node("restored", "StatefulPartitionedCall", "path", "bias", "kernel", f=Called("restore")),
+        functions=(step, restore),
+    )  # fmt: skip
+    inputs = {"x": info("in_x:0", -1, 3)}
+    signatures = {
+        "serving_default": {"inputs": inputs, "outputs": {"y": info("call:0", -1, 2)}},
+        "twice": {"inputs": inputs, "outputs": {"z": info("twice:0", -1, 2)}},
+        "__saved_model_init_op": {"outputs": {"op": info("noop")}},
+    }  # fmt: skip
+    arrays = {"layer/0/kernel": w, "layer/0/bias": b, "unused": np.zeros(40, np.float32)}
+    return write_saved(folder, stated, signatures, arrays, "restored", is_packed)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from protobuf_writer import encode
 
 from tilesmith.frontend.coreml.schema import schema
+
+from .protobuf import encode
 
 _NAMES = {"f": "FLOAT", "i": "INT", "u": "UINT"}
 _BLOBS = {"float16": 1, "float32": 2, "uint8": 3, "int8": 4}
@@ -134,3 +135,34 @@ def write_package(folder: Path, model: bytes, weights: bytes = b"") -> Path:
     }
     (folder / "Manifest.json").write_text(json.dumps(manifest))
     return folder
+
+
+# Neural networks
+
+
+def array(shape: Sequence[int]) -> dict[str, Any]:
+    return {"multiArrayType": {"shape": list(shape), "dataType": "FLOAT32"}}
+
+
+def model(kind: str, body: Any, inputs: Mapping[str, Any], outputs: str, **more: Any) -> bytes:
+    """A model with features (name -> type) and outputs (names with spaces between them)."""
+    made = {"specificationVersion": 4, **message(kind, body, inputs, outputs, **more)}
+    return encode(schema(), "Model", made)
+
+
+def message(
+    kind: str, body: Any, inputs: Mapping[str, Any], outputs: str, **more: Any
+) -> dict[str, Any]:
+    features = [{"name": name, "type": type_} for name, type_ in inputs.items()]
+    results = [{"name": name, "type": {"multiArrayType": {}}} for name in outputs.split()]
+    return {"description": {"input": features, "output": results, **more}, kind: body}
+
+
+def layer(kind: str, output: str, inputs: str, **parameters: Any) -> dict[str, Any]:
+    names = {"name": output, "input": inputs.split(), "output": output.split()}
+    return names | {kind: parameters}
+
+
+def network(layers: Sequence[Any], shape: Sequence[int], **more: Any) -> bytes:
+    body = {"layers": list(layers), "arrayInputShapeMapping": "EXACT_ARRAY_MAPPING", **more}
+    return model("neuralNetwork", body, {"x": array(shape)}, "y")
