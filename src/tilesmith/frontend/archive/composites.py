@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tilesmith.frontend import aten
+from tilesmith.frontend import aten  # noqa: F401  (registers operators without decompositions)
 from tilesmith.frontend.archive.json_values import Json
 from tilesmith.frontend.archive.kept import Expanded, Kept
 from tilesmith.frontend.archive.weights import dtype_of
@@ -21,9 +21,6 @@ from tilesmith.frontend.aten.program import Call, Ref, names_in
 from tilesmith.frontend.aten.registry import OPERATORS
 from tilesmith.frontend.torch.expansion import Expansion, Size, Traced
 from tilesmith.support.errors import UnsupportedError
-
-_ = aten.FAMILIES
-"""Importing `aten` registers the operators that need no decomposition."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 Importing this package registers every operator; it does not import `torch`.
 """
 
-from tilesmith.frontend.aten import (
+from tilesmith.frontend.aten import (  # noqa: F401  (registers operators)
     activations,
     attention,
     bessel_functions,
@@ -36,40 +36,3 @@ from tilesmith.frontend.aten import (
     transformers,
     upsampling,
 )
-
-FAMILIES = (
-    elementwise,
-    error_functions,
-    gamma_functions,
-    bessel_functions,
-    functions,
-    bits,
-    activations,
-    reductions,
-    contractions,
-    control,
-    distances,
-    convolutions,
-    pools,
-    normalizations,
-    attention,
-    transformers,
-    recurrent,
-    quantized,
-    upsampling,
-    shapes,
-    indexing,
-    scatters,
-    segments,
-    sorting,
-    embeddings,
-    creation,
-    symbols,
-    composites,
-    gradients,
-    pool_gradients,
-    norm_gradients,
-)
-"""The modules that register operators."""
-
-__all__ = ["FAMILIES"]

@@ -20,6 +20,7 @@ from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types, resizable
 from tilesmith.frontend.common.inspection import Inspection
 from tilesmith.frontend.common.node import NodeContext
+from tilesmith.frontend.common.operands import Operands
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.registry import Registry
 from tilesmith.frontend.common.slots import FAILED, Failed, Result, Slot, kind_of
@@ -79,7 +80,7 @@ class Network:
 
 
 @dataclass(slots=True, eq=False)
-class LayerNode(NodeContext):
+class LayerNode(Operands, NodeContext):
     """One layer during import.
 
     layer: the layer as the file states it.
@@ -90,25 +91,6 @@ class LayerNode(NodeContext):
     layer: Layer
     slots: tuple[Slot, ...]
     stored: Callable[[str], Value]
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        """All inputs, for layers with any number of inputs.  None of them may be left out."""
-        return tuple(self.input(i) for i in range(len(self.slots)))
-
-    def input(self, index: int = 0) -> Value:
-        """Required input number `index`."""
-        value = self.optional(index)
-        if value is None:
-            raise ModelError(f"expected input number {index + 1}, which is required; found none")
-        return value
-
-    def optional(self, index: int) -> Value | None:
-        """Input number `index`; None if it is left out."""
-        slot = self.slots[index] if index < len(self.slots) else None
-        if slot is None or isinstance(slot, Value):
-            return slot
-        raise ModelError(f"expected a tensor as input number {index + 1}, found {kind_of(slot)}")
 
     def weight(self, index: int, shape: Sequence[Dim] | None = None) -> Value:
         """Stored tensor number `index` of the layer, reshaped to `shape` if one is given."""

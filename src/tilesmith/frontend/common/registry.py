@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from tilesmith.graph.nodes import Value
+from tilesmith.ops.base import Op
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -45,6 +48,17 @@ class Registry(Generic[F]):
             return function
 
         return enter
+
+    def register_same(
+        self, make: Callable[[], Op], *names: str, arity: int = 1, since: int = 1
+    ) -> None:
+        """Register operators without attributes that equal an operator of Tilesmith."""
+
+        def convert(n: Any) -> Value:
+            return n.add(make(), *(n.input(i) for i in range(arity)))
+
+        function: Any = convert
+        self.register(*names, since=since)(function)
 
     def find(self, domain: str, name: str, version: int = 1) -> F | None:
         """The function for an operator at a version, or None."""

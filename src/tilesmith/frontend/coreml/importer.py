@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,26 +121,6 @@ class MilImporter(Importer):
             block, Frame(dict(names), self.builder, frame, frame.depth + 1, f"{loc}/")
         )
 
-    def nested(self, body: Body, add: Callable[[], list[Slot]]) -> list[Slot] | None:
-        """The slots that `add` returns.  `add` adds its nodes to `body`.
-
-        None if a node is unsupported or invalid.  Then no problem is recorded, and `body.misfit`
-        has the reason.
-        """
-        outer, noted = self.builder, len(self._problems)
-        self.builder = body
-        results: list[Slot]
-        try:
-            results = add()
-        except ModelError as e:
-            results = [FAILED]
-            body.misfit = "" if isinstance(e, UnsupportedError) else str(e)
-        finally:
-            self.builder = outer
-        failed = len(self._problems) > noted or any(isinstance(s, Failed) for s in results)
-        del self._problems[noted:]
-        return None if failed else results
-
     # Operations
 
     def _operation(self, number: int, operation: Message, frame: Frame) -> None:
@@ -179,7 +159,7 @@ class MilImporter(Importer):
         node = replace(
             self.node(operation.type, loc, label, len(operation.outputs)),
             inline=lambda block, given, at: self.call(block, frame, given, at),
-            nest=lambda body, block, given, at: self.nested(
+            nest=lambda body, block, given, at: self.within(
                 body, lambda: self.call(block, frame, given, at)
             ),
             arguments=arguments,

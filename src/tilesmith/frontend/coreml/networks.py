@@ -195,7 +195,7 @@ def _control(
     node = replace(
         importer.node(kind, layer.name, layer.name, 0),
         inline=lambda stage, given, at: _run(importer, frame, stage, given),
-        nest=lambda body, stage, given, at: importer.nested(
+        nest=lambda body, stage, given, at: importer.within(
             body, lambda: _run(importer, frame, stage, given)
         ),
     )

@@ -1,7 +1,7 @@
 """The modules that register operators, and the reader that uses them."""
 
 from tilesmith.frontend.common.source import Reader
-from tilesmith.frontend.coreml import (
+from tilesmith.frontend.coreml import (  # noqa: F401  (registers operators)
     compressed,
     control,
     convolutions,
@@ -19,24 +19,6 @@ from tilesmith.frontend.coreml import (
 )
 from tilesmith.frontend.coreml.reader import described, inspect, load, nodes, signatures
 
-FAMILIES = (
-    compressed,
-    control,
-    convolutions,
-    detection,
-    elementwise,
-    image_layers,
-    indexing,
-    layers,
-    normalizations,
-    recurrent,
-    reductions,
-    resizing,
-    shapes,
-    slices,
-)
-"""The modules that register operators, in the order of the documentation."""
-
 READER = Reader(load, nodes, inspect, signatures, described)
 
-__all__ = ["FAMILIES", "READER"]
+__all__ = ["READER"]

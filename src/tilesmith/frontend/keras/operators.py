@@ -1,8 +1,8 @@
 """The reader of Keras files with all layers and operations: importing it registers them."""
 
-from tilesmith.frontend import aten
+from tilesmith.frontend import aten  # noqa: F401  (registers operators)
 from tilesmith.frontend.common.source import Reader
-from tilesmith.frontend.keras import (
+from tilesmith.frontend.keras import (  # noqa: F401  (registers operators)
     activations,
     attention,
     convolutions,
@@ -15,20 +15,6 @@ from tilesmith.frontend.keras import (
 )
 from tilesmith.frontend.keras.reader import inspect, load, nodes
 
-FAMILIES = (
-    core,
-    activations,
-    convolutions,
-    normalizations,
-    recurrent,
-    attention,
-    merging,
-    shapes,
-    operations,
-    aten,
-)
-"""The modules in the order of the documentation."""
-
 READER = Reader(load, nodes, inspect)
 
-__all__ = ["FAMILIES", "READER"]
+__all__ = ["READER"]

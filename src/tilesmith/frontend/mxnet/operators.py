@@ -1,7 +1,7 @@
 """The modules that register operators, and the reader that uses them."""
 
-from tilesmith.frontend.common.source import Reader
-from tilesmith.frontend.mxnet import (
+from tilesmith.frontend.common.networks import network_reader
+from tilesmith.frontend.mxnet import (  # noqa: F401  (registers operators)
     detection,
     elementwise,
     layers,
@@ -10,11 +10,9 @@ from tilesmith.frontend.mxnet import (
     sampling,
     shapes,
 )
-from tilesmith.frontend.mxnet.reader import inspect, load, nodes
+from tilesmith.frontend.mxnet.reader import read
+from tilesmith.frontend.mxnet.registry import OPERATORS
 
-FAMILIES = (detection, elementwise, layers, recurrent, reductions, sampling, shapes)
-"""The modules that register operators, in the order of the documentation."""
+READER = network_reader(read, OPERATORS)
 
-READER = Reader(load, nodes, inspect)
-
-__all__ = ["FAMILIES", "READER"]
+__all__ = ["READER"]

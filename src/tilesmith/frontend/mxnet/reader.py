@@ -11,43 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.frontend.common.errors import errors_name
-from tilesmith.frontend.common.inputs import Declared, Given
-from tilesmith.frontend.common.inspection import Inspection
-from tilesmith.frontend.common.networks import (
-    Layer,
-    Network,
-    inspect_network,
-    load_network,
-    network_nodes,
-)
+from tilesmith.frontend.common.inputs import Declared
+from tilesmith.frontend.common.networks import Layer, Network
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.mxnet.arrays import dtype_numbered, read_arrays
-from tilesmith.frontend.mxnet.registry import OPERATORS
 from tilesmith.frontend.mxnet.symbols import Symbol, SymbolNode, read_symbol
-from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.dtypes import f32
 
 
-def load(source: Source, given: Given) -> Graph:
-    """The graph of a model."""
-    with errors_name(source.name):
-        network = _network(source)
-    return load_network(network, OPERATORS, given, source.name)
-
-
-def nodes(source: Source) -> list[tuple[str, str]]:
-    """The names and operators of a model's nodes."""
-    return network_nodes(_network(source))
-
-
-def inspect(source: Source) -> Inspection:
-    """Facts about a model.  Raises ModelError if it is damaged."""
-    return inspect_network(_network(source), OPERATORS)
-
-
-def _network(source: Source) -> Network:
+def read(source: Source) -> Network:
+    """A model's files as a network.  Raises ModelError for damaged files."""
     assert source.content is not None  # `recognises` has seen it
     return network_of(read_symbol(source.content), _parameters(source))
 

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tilesmith.frontend.common.networks import LayerNode, Layers
-from tilesmith.frontend.common.slots import Result
 from tilesmith.ir import dtypes
 from tilesmith.ir.dtypes import DType
-from tilesmith.ops.base import Op
 
 OPERATORS: Layers = Layers()
 """The operators by name."""
 
-mxnet_op = OPERATORS.register
-
-
-def same_operator(make: Callable[[], Op], *names: str, arity: int = 1) -> None:
-    """Register an operator without attributes that equals an operator of Tilesmith."""
-
-    def convert(n: LayerNode) -> Result:
-        return n.add(make(), *(n.input(i) for i in range(arity)))
-
-    OPERATORS.register(*names)(convert)
+mxnet_op, same_operator = OPERATORS.register, OPERATORS.register_same
 
 
 def is_listed(n: LayerNode, name: str) -> bool:

@@ -35,7 +35,7 @@ def _with_alpha(n: OnnxNode, make: Callable[[float], Op], default: float) -> Res
 
 
 for _name, _since, _make in _PLAIN:
-    same_operator(_name, _make, since=_since)
+    same_operator(_make, _name, since=_since)
 for _name, _since, _of, _default in _WITH_ALPHA:
     onnx_op(_name, since=_since)(partial(_with_alpha, make=_of, default=_default))
 

@@ -63,7 +63,7 @@ def without_zero_point(n: OnnxNode, x: Value, zero: Value | None, axis: int = -1
     return wide - zero.cast(i32)
 
 
-same_operator("Det", linalg.Det, since=11)
+same_operator(linalg.Det, "Det", since=11)
 
 
 @onnx_op("Einsum", since=12)

@@ -191,8 +191,8 @@ def _exponent(n: OnnxNode) -> int:
     return int(p) if p.is_integer() else n.unsupported(f"a norm of p = {p}; p is a whole number")
 
 
-same_operator("GlobalAveragePool", pool.GlobalAvgPool)
-same_operator("GlobalMaxPool", pool.GlobalMaxPool)
+same_operator(pool.GlobalAvgPool, "GlobalAveragePool")
+same_operator(pool.GlobalMaxPool, "GlobalMaxPool")
 
 
 @onnx_op("GlobalLpPool", since=1)

@@ -93,7 +93,7 @@ _SINCE = {
 
 for _table, _arity in ((_UNARY, 1), (_BINARY, 2)):
     for _name, _make in _table.items():
-        same_operator(_name, _make, _arity, since=_SINCE.get(_name, 1))
+        same_operator(_make, _name, arity=_arity, since=_SINCE.get(_name, 1))
 
 
 @onnx_op("Max", since=1)

@@ -159,20 +159,11 @@ class OnnxImporter(Importer):
         """The outputs of a sub-graph whose nodes are added to `body`.  None if a node of it is
         unsupported or invalid; then no problem is recorded and `body.misfit` has the reason.
         """
-        outer, noted, calls = self.builder, len(self._problems), len(self._calls)
-        self.builder = body
-        results: list[Slot]
+        calls = len(self._calls)
         try:
-            results = self.subgraph(graph, frame, arguments, loc, body)
-        except ModelError as e:
-            results = [FAILED]
-            body.misfit = "" if isinstance(e, UnsupportedError) else str(e)
+            return self.within(body, lambda: self.subgraph(graph, frame, arguments, loc, body))
         finally:
-            self.builder = outer
             del self._calls[calls:]
-        failed = len(self._problems) > noted or any(isinstance(s, Failed) for s in results)
-        del self._problems[noted:]
-        return None if failed else results
 
     def subgraph(
         self,

@@ -54,7 +54,7 @@ _PLENTY = 1 << 40
 def loop(n: OnnxNode) -> Result:
     body = graph_attribute(n, "body")
     limit, condition = n.optional(0), n.optional(1)
-    carried = n.slots[2:]
+    carried = n.all_slots[2:]
     if any(v is None for v in carried):
         n.bad("expected every loop-carried value, found one left out")
     if len(body.output) < 1 + len(carried):

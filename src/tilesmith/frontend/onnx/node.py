@@ -10,7 +10,8 @@ from typing import Any
 
 from tilesmith.frontend.common.calling import CallingNode
 from tilesmith.frontend.common.external import ExternalFiles
-from tilesmith.frontend.common.slots import Slot, kind_of
+from tilesmith.frontend.common.operands import Operands
+from tilesmith.frontend.common.slots import Slot
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.attributes import Attributes
 from tilesmith.frontend.onnx.proto import text
@@ -20,7 +21,7 @@ from tilesmith.support.errors import ModelError
 
 
 @dataclass(slots=True, eq=False)
-class OnnxNode(CallingNode):
+class OnnxNode(Operands, CallingNode):
     """One node during import.
 
     Reading inputs and attributes goes through this class.  It raises ModelError for parts that are
@@ -30,7 +31,7 @@ class OnnxNode(CallingNode):
     op_type: the operator.
     version: version of the operator's opset.
     attributes: attributes by name.
-    slots_given: the node's inputs.
+    slots: the node's inputs.
     outputs: the names of its outputs ("" for one left out).
     files: external data of tensors in attributes.
     in_place: values that live in the memory of an input of the model, by name.
@@ -39,7 +40,7 @@ class OnnxNode(CallingNode):
     op_type: str
     version: int
     attributes: Attributes
-    slots_given: tuple[Slot, ...]
+    slots: tuple[Slot, ...]
     outputs: tuple[str, ...]
     files: ExternalFiles
     in_place: frozenset[str] = frozenset()
@@ -48,39 +49,15 @@ class OnnxNode(CallingNode):
     # Inputs
 
     @property
-    def inputs(self) -> tuple[Value, ...]:
-        """All inputs of an operator that takes any number of them; none may be left out."""
-        self._inputs_read = len(self.slots_given)
-        return tuple(self._required(self._tensor(v, i), i) for i, v in enumerate(self.slots_given))
-
-    @property
-    def slots(self) -> tuple[Slot, ...]:
+    def all_slots(self) -> tuple[Slot, ...]:
         """All inputs, of any kind."""
-        self._inputs_read = len(self.slots_given)
-        return self.slots_given
+        self._inputs_read = len(self.slots)
+        return self.slots
 
     def slot(self, index: int) -> Slot:
         """Input number `index`, of any kind; None if it is omitted."""
         self._inputs_read = max(self._inputs_read, index + 1)
-        return self.slots_given[index] if index < len(self.slots_given) else None
-
-    def input(self, index: int) -> Value:
-        """Required input number `index`."""
-        return self._required(self.optional(index), index)
-
-    def optional(self, index: int) -> Value | None:
-        """Input number `index`; None if it is omitted."""
-        return self._tensor(self.slot(index), index)
-
-    def _tensor(self, slot: Slot, index: int) -> Value | None:
-        if slot is None or isinstance(slot, Value):
-            return slot
-        raise ModelError(f"expected a tensor as input number {index + 1}, found {kind_of(slot)}")
-
-    def _required(self, value: Value | None, index: int) -> Value:
-        if value is None:
-            raise ModelError(f"expected input number {index + 1}, which is required; found none")
-        return value
+        return self.slots[index] if index < len(self.slots) else None
 
     def wants(self, index: int) -> bool:
         """Whether the model uses output number `index`."""
@@ -103,7 +80,7 @@ class OnnxNode(CallingNode):
             self,
             op_type=op_type,
             version=version,
-            slots_given=self.slots if slots is None else tuple(slots),
+            slots=self.all_slots if slots is None else tuple(slots),
         )
 
     # Attributes
@@ -190,8 +167,8 @@ class OnnxNode(CallingNode):
             raise ModelError(
                 f"has unknown attributes {', '.join(map(repr, self.attributes.unread))}"
             )
-        extra = [v for v in self.slots_given[self._inputs_read :] if v is not None]
+        extra = [v for v in self.slots[self._inputs_read :] if v is not None]
         if extra:
             raise ModelError(
-                f"expected at most {self._inputs_read} inputs, found {len(self.slots_given)}"
+                f"expected at most {self._inputs_read} inputs, found {len(self.slots)}"
             )

@@ -1,7 +1,7 @@
 """The modules that register operators, and the reader that uses them."""
 
 from tilesmith.frontend.common.source import Reader
-from tilesmith.frontend.onnx import (
+from tilesmith.frontend.onnx import (  # noqa: F401  (registers operators)
     activations,
     attention,
     constants,
@@ -27,52 +27,19 @@ from tilesmith.frontend.onnx import (
     states,
     strings,
 )
-from tilesmith.frontend.onnx.contrib import attention as contrib_attention
-from tilesmith.frontend.onnx.contrib import fused as contrib_fused
-from tilesmith.frontend.onnx.contrib import quantized as contrib_quantized
+from tilesmith.frontend.onnx.contrib import attention as contrib_attention  # noqa: F401
+from tilesmith.frontend.onnx.contrib import fused as contrib_fused  # noqa: F401
+from tilesmith.frontend.onnx.contrib import quantized as contrib_quantized  # noqa: F401
 from tilesmith.frontend.onnx.inspection import inspect
-from tilesmith.frontend.onnx.ml import encoders as ml_encoders
-from tilesmith.frontend.onnx.ml import features as ml_features
-from tilesmith.frontend.onnx.ml import linear as ml_linear
-from tilesmith.frontend.onnx.ml import trees as ml_trees
+from tilesmith.frontend.onnx.ml import (  # noqa: F401
+    encoders,
+    features,
+    linear,
+    trees,
+)
 from tilesmith.frontend.onnx.reader import load, nodes
 from tilesmith.frontend.onnx.registry import OPERATORS
 
-FAMILIES = (
-    elementwise,
-    activations,
-    reductions,
-    contractions,
-    convolutions,
-    normalizations,
-    shapes,
-    constants,
-    random_numbers,
-    scattering,
-    selection,
-    resizing,
-    sampling,
-    attention,
-    states,
-    recurrent,
-    control,
-    loops,
-    sequences,
-    strings,
-    quantized,
-    losses,
-    optimizers,
-    early,
-    ml_features,
-    ml_encoders,
-    ml_linear,
-    ml_trees,
-    contrib_fused,
-    contrib_attention,
-    contrib_quantized,
-)
-"""The modules that register operators, in the order of the documentation."""
-
 READER = Reader(load, nodes, inspect)
 
-__all__ = ["FAMILIES", "OPERATORS", "READER"]
+__all__ = ["OPERATORS", "READER"]

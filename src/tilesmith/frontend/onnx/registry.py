@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 from tilesmith.frontend.common.registry import Registry
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.ops.base import Op
 
 ImportFunction: TypeAlias = Callable[[OnnxNode], Result]
 
@@ -30,21 +29,12 @@ FAMILIAR_OPSET = 23
 OPERATORS: Registry[ImportFunction] = Registry()
 """The operators by domain (empty for the default one), name and opset version."""
 
-onnx_op = OPERATORS.register
+onnx_op, same_operator = OPERATORS.register, OPERATORS.register_same
 
 OBJECTS: Registry[ImportFunction] = Registry()
 """Functions for nodes that read objects of the host: strings, sequences, optionals, maps."""
 
 object_op = OBJECTS.register
-
-
-def same_operator(name: str, make: Callable[[], Op], arity: int = 1, since: int = 1) -> None:
-    """Register an operator without attributes that equals one of ours with `arity` inputs."""
-
-    def convert(n: OnnxNode) -> Result:
-        return n.add(make(), *(n.input(i) for i in range(arity)))
-
-    OPERATORS.register(name, since=since)(convert)
 
 
 @lru_cache(maxsize=256)

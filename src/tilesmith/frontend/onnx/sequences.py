@@ -188,7 +188,7 @@ def split_to_sequence(n: OnnxNode) -> Result:
 
 @onnx_op("SequenceMap", since=17)
 def sequence_map(n: OnnxNode) -> Result:
-    body, slots = graph_attribute(n, "body"), n.slots
+    body, slots = graph_attribute(n, "body"), n.all_slots
     steps = len(_list(n).items)
     if any(isinstance(s, TensorList) and len(s.items) != steps for s in slots):
         n.bad(f"expected sequences of {steps} tensors, found {', '.join(map(kind_of, slots))}")
@@ -209,14 +209,14 @@ def sequence_map(n: OnnxNode) -> Result:
 @object_op("Optional", since=15)
 def optional(n: OnnxNode) -> Result:
     n.ignore("type")
-    slots = n.slots
+    slots = n.all_slots
     return ABSENT if not slots or slots[0] is None else slots[0]
 
 
 @onnx_op("OptionalHasElement", since=15)
 @object_op("OptionalHasElement", since=15)
 def optional_has_element(n: OnnxNode) -> Result:
-    slots = n.slots
+    slots = n.all_slots
     if slots and isinstance(slots[0], Value) and _may_be_none(slots[0]):
         return on_host(n, "optional_has_element", [TensorType(bool_, ())], slots)
     return n.const(bool(slots) and _is_there(slots[0]), bool_)

@@ -1,12 +1,10 @@
 """The modules that register operators, and the reader that uses them."""
 
-from tilesmith.frontend.common.source import Reader
-from tilesmith.frontend.paddle import elementwise, layers, recurrent, shapes
-from tilesmith.frontend.paddle.reader import inspect, load, nodes
+from tilesmith.frontend.common.networks import network_reader
+from tilesmith.frontend.paddle import elementwise, layers, recurrent, shapes  # noqa: F401  (registers operators)
+from tilesmith.frontend.paddle.reader import read
+from tilesmith.frontend.paddle.registry import OPERATORS
 
-FAMILIES = (elementwise, layers, recurrent, shapes)
-"""The modules that register operators, in the order of the documentation."""
+READER = network_reader(read, OPERATORS)
 
-READER = Reader(load, nodes, inspect)
-
-__all__ = ["FAMILIES", "READER"]
+__all__ = ["READER"]

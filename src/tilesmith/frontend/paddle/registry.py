@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tilesmith.frontend.common.networks import LayerNode, Layers
-from tilesmith.frontend.common.slots import Result, TensorList
+from tilesmith.frontend.common.slots import TensorList
 from tilesmith.frontend.paddle.schema import dtype_named
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.types import Dim
-from tilesmith.ops.base import Op
 
 OPERATORS: Layers = Layers()
 """The operators by name."""
 
-paddle_op = OPERATORS.register
-
-
-def same_operator(make: Callable[[], Op], *names: str, arity: int = 1) -> None:
-    """Register an operator without attributes that equals an operator of Tilesmith."""
-
-    def convert(n: LayerNode) -> Result:
-        return n.add(make(), *(n.input(i) for i in range(arity)))
-
-    OPERATORS.register(*names)(convert)
+paddle_op, same_operator = OPERATORS.register, OPERATORS.register_same
 
 
 def tensors(n: LayerNode, index: int = 0) -> tuple[Value, ...]:
     """The tensors of an input that is a list."""
-    slot = n.slots[index] if index < len(n.slots) else None
+    slot = n.slot(index)
     return slot.items if isinstance(slot, TensorList) else (n.input(index),)
 
 
@@ -40,7 +28,7 @@ def sizes(n: LayerNode, index: int, what: str) -> tuple[Dim, ...]:
 
 def whole(n: LayerNode, index: int, what: str) -> tuple[int, ...]:
     """The integers in an input, which must be known; empty if the input is left out."""
-    slot = n.slots[index] if index < len(n.slots) else None
+    slot = n.slot(index)
     values = () if slot is None else tensors(n, index)
     return tuple(i for v in values for i in n.int_list(v, what))
 

@@ -209,24 +209,7 @@ class RelayImporter(Importer):
     def _nested(
         self, body: Body, graph: Graph, arguments: Sequence[Slot], loc: str
     ) -> list[Slot] | None:
-        """The results of `graph`, whose nodes are added to `body`.
-
-        None if a node is unsupported or invalid.  Then no problem is recorded, and `body.misfit`
-        has the reason.
-        """
-        outer, noted = self.builder, len(self._problems)
-        self.builder = body
-        results: list[Slot]
-        try:
-            results = flat(graph(body, arguments))
-        except ModelError as e:
-            results = [FAILED]
-            body.misfit = "" if isinstance(e, UnsupportedError) else str(e)
-        finally:
-            self.builder = outer
-        failed = len(self._problems) > noted or any(r is FAILED for r in results)
-        del self._problems[noted:]
-        return None if failed else results
+        return self.within(body, lambda: flat(graph(body, arguments)))
 
     def _operator(self, name: str, arguments: tuple[Item, ...], e: sx.Call, label: str) -> Item:
         self.builder.count()

@@ -27,7 +27,7 @@ for _names, _make in {
     "Softplus": act.Softplus, "Softsign": act.Softsign, "Sqrt": ew.Sqrt, "Tan": ew.Tan,
     "Tanh": ew.Tanh,
 }.items():  # fmt: skip
-    same_operator(_names, _make)
+    same_operator(_make, *_names.split())
 
 for _names, _make in {
     "Add AddV2": ew.Add, "BitwiseAnd": ew.BitwiseAnd, "BitwiseOr": ew.BitwiseOr,
@@ -37,7 +37,7 @@ for _names, _make in {
     "Maximum": ew.Max, "Minimum": ew.Min, "Mod TruncateMod": lambda: ew.Mod(True), "Mul": ew.Mul,
     "NotEqual": ew.NotEqual, "Pow": ew.Pow, "RealDiv TruncateDiv": ew.Div, "Sub": ew.Sub,
 }.items():  # fmt: skip
-    same_operator(_names, _make, 2)
+    same_operator(_make, *_names.split(), arity=2)
 
 tf_op("AddN", "AccumulateNV2")(shared.add_n)
 tf_op("Bitcast")(shared.bitcast)

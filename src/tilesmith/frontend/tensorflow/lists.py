@@ -23,7 +23,7 @@ from tilesmith.ops import gather, scatter, slicing
 
 
 def _items(n: TfNode, index: int = 0) -> Value | Reserved:
-    slot = n.slots[index] if index < len(n.slots) else None
+    slot = n.slot(index)
     return slot if isinstance(slot, (Value, Reserved)) else n.bad("expected a list, found none")
 
 

@@ -78,7 +78,7 @@ class TfNode(OptionNode):
 
     def resource(self, index: int = 0) -> Resource:
         """Input number `index`, a handle.  Raises ModelError if it is no handle."""
-        slot = self.slots[index] if index < len(self.slots) else None
+        slot = self.slot(index)
         if not isinstance(slot, Resource):
             raise ModelError(f"expected a handle as input number {index + 1}, found another value")
         return slot

@@ -12,7 +12,6 @@ from typing import TypeAlias, TypeVar
 from tilesmith.frontend.common.registry import Registry
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tensorflow.node import TfNode
-from tilesmith.ops.base import Op
 
 ImportFunction: TypeAlias = Callable[[TfNode], Result]
 
@@ -32,17 +31,7 @@ def tf_op(*names: str) -> Callable[[_F], _F]:
     return enter
 
 
-def same_operator(names: str, make: Callable[[], Op], arity: int = 1) -> None:
-    """Register operators without attributes that equal an operator of Tilesmith.
-
-    names: separated by spaces.
-    """
-
-    def convert(n: TfNode) -> Result:
-        return n.add(make(), *(n.input(i) for i in range(arity)))
-
-    OPERATORS.register(*names.split())(convert)
-
+same_operator = OPERATORS.register_same
 
 OUTPUTS: dict[str, tuple[str, ...]] = {
     "CombinedNonMaxSuppression": (

@@ -12,7 +12,6 @@ registered with `@quantized_op` computes the integers of TFLite's kernels.  One 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import TypeAlias, TypeVar
 
 from tilesmith.frontend.common.registry import Registry
@@ -81,9 +80,6 @@ def same_operators(
     stored: names of operators that compute with stored integers as with other numbers.
     """
 
-    def convert(make: Callable[[], Op], n: TfliteNode) -> Result:
-        return n.add(make(), *(n.input(i) for i in range(arity)))
-
     for name, make in table.items():
         for forms in (OPERATORS, FORMS) if name in stored else (OPERATORS,):
-            forms.register(prefix + name)(partial(convert, make))
+            forms.register_same(make, prefix + name, arity=arity)

@@ -44,7 +44,7 @@ def written(model: Model) -> frozenset[str]:
 
 
 def _resource(n: TfliteNode) -> Resource:
-    slot = n.slots[0] if n.slots else None
+    slot = n.slot(0)
     return slot if isinstance(slot, Resource) else n.bad("expected a variable's handle, found none")
 
 

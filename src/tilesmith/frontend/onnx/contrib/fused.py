@@ -79,7 +79,7 @@ def _value(n: OnnxNode, result: Result) -> Value:
 @contrib_op("FusedConv")
 def fused_conv(n: OnnxNode) -> Result:
     """A convolution plus Z, followed by an activation."""
-    y = _value(n, conv(n.as_operator("Conv", 11, n.slots[:3])))
+    y = _value(n, conv(n.as_operator("Conv", 11, n.all_slots[:3])))
     return _activated(n, _sum(n, y, n.optional(3)))
 
 

@@ -109,7 +109,7 @@ def qlinear_concat(n: OnnxNode) -> Result:
     """A concatenation of quantised tensors.  The scale and zero point of the result are the first
     inputs.
     """
-    parts = [_float(n, index) for index in range(2, len(n.slots), 3)]
+    parts = [_float(n, index) for index in range(2, len(n.all_slots), 3)]
     if not parts:
         n.bad("expected at least one quantised input, found none")
     axis = n.axis(n.attr_int("axis"), parts[0].type.rank)
@@ -126,7 +126,7 @@ def qlinear_where(n: OnnxNode) -> Result:
 def contrib_qlinear_conv(n: OnnxNode) -> Result:
     if not n.attr_flag("channels_last"):
         return qlinear_conv(n.as_operator("QLinearConv", 10))
-    slots = n.slots
+    slots = n.all_slots
     x = channels_first(n, n.input(0))
     y = qlinear_conv(n.as_operator("QLinearConv", 10, (x, *slots[1:])))
     return channels_last(n, _value(n, y))
@@ -180,7 +180,7 @@ def dynamic_quantize_lstm(n: OnnxNode) -> Result:
     """An LSTM whose inputs and states are quantised by their own ranges: the inputs for all steps
     together, the states in each step.  Weights are [directions, columns, gates].
     """
-    slots = n.slots
+    slots = n.all_slots
     stored = [(n.input(w), scale_at(n, s), n.input(s + 1)) for w, s in ((1, 8), (2, 10))]
     turned = [w.transpose(0, 2, 1) for w, _, _ in stored]
     plain = n.as_operator("LSTM", 7, (slots[0], *turned, *slots[3:8]))
