@@ -75,6 +75,11 @@ class DType:
         return _OBJECT if self.is_host else _TO_NUMPY[self.name]
 
     @property
+    def dtype(self) -> np.dtype:
+        """The NumPy type.  By this name NumPy takes a `DType` for its own: `x.astype(t.dtype)`."""
+        return self.numpy
+
+    @property
     def min(self) -> int | float:
         """Smallest value; minus infinity for floats."""
         if self.is_float:

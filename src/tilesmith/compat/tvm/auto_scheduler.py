@@ -1,0 +1,165 @@
+"""TVM's `auto_scheduler` (Ansor): a search over schedules that rules generate."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilesmith import te
+from tilesmith.driver import Session
+from tilesmith.search_space.records import Trial
+from tilesmith.strategy.sketch import generated
+from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.options import Options
+from tilesmith.te.knobs import ANALYTIC, Config, Decisions, values_from_json
+from tilesmith.tuning.scheduler import Progress
+from tilesmith.tuning.template import tune_expression
+
+from .target import Target
+
+_NO_LIMIT = 7 * 86400.0
+"""Seconds of a search that is limited by its number of trials."""
+
+_WORKLOADS: dict[str, Callable[..., Sequence[te.Tensor]]] = {}
+
+
+def register_workload(func: Any = None, f: Any = None, override: bool = False) -> Any:
+    """Give a function, which returns the parameters of a computation, a name for tasks."""
+    if func is None or isinstance(func, str):
+        return lambda found: _registered(func or found.__name__, found)
+    return _registered(func.__name__, func)
+
+
+def _registered(
+    name: str, func: Callable[..., Sequence[te.Tensor]]
+) -> Callable[..., Sequence[te.Tensor]]:
+    _WORKLOADS[name] = func
+    return func
+
+
+class RecordToFile:
+    """Append each measurement to a log, a line of JSON with the decisions of this compiler."""
+
+    def __init__(self, filename: str | Path) -> None:
+        self.filename = Path(filename)
+
+    def write(self, key: str, trials: Sequence[Trial]) -> None:
+        with self.filename.open("a", encoding="utf-8") as file:
+            for t in trials:
+                decisions = json.loads(json.dumps(dict(t.candidate)))
+                line = {"workload": key, "decisions": decisions, "seconds": t.seconds,
+                        "status": t.status, "when": t.when}  # fmt: skip
+                file.write(json.dumps(line) + "\n")
+
+
+@dataclass
+class TuningOptions:
+    """Options of a search.
+
+    num_measure_trials: most candidates to measure.
+    early_stopping: end when next to nothing is left to gain; the number is not used.
+    num_measures_per_round, verbose, builder, runner: accepted for TVM's scripts, without effect.
+    measure_callbacks: logs to write.
+    """
+
+    num_measure_trials: int = 0
+    early_stopping: int | None = None
+    num_measures_per_round: int = 64
+    verbose: int = 1
+    builder: Any = "local"
+    runner: Any = "local"
+    measure_callbacks: Sequence[RecordToFile] = field(default_factory=tuple)
+
+
+class SearchTask:
+    """A computation and its target.
+
+    workload_key: its name and arguments as text.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Sequence[te.Tensor]] | str,
+        args: Sequence[Any],
+        target: Any = None,
+        **other: Any,
+    ) -> None:
+        name = func if isinstance(func, str) else func.__name__
+        found = _WORKLOADS.get(name) if isinstance(func, str) else func
+        if found is None:
+            known = ", ".join(_WORKLOADS) or "none"
+            raise UsageError(f"no workload {name!r} is registered; those registered are {known}")
+        self.target = Target.current() if target is None else Target(target)
+        self.workload_key = json.dumps([name, *args])
+        self._args = tuple(found(*args))
+        session = Session.of(None, target=self._native)
+        self._template = generated(self._args, session.target, session.options.algorithm_bound)
+
+    @property
+    def _native(self) -> str | None:
+        return None if self.target is None else self.target.native
+
+    @property
+    def compute_dag(self) -> str:
+        """The expressions as text."""
+        return te.print_ops([t.op for t in self._args if isinstance(t.op, te.Compute)])
+
+    def tune(self, tuning_options: TuningOptions, search_policy: Any = None) -> None:
+        """Measure candidates; each result is compared with that of the plain loops."""
+        if search_policy is not None:
+            raise UsageError("tune: leave search_policy out; `tilesmith.tune_expression(search=)`")
+        told: set[str] = set()
+
+        def tell(stage: str, states: Sequence[Progress]) -> None:
+            new = [t for s in states for k, t in s.seen.items() if k not in told]
+            told.update(t.decisions for t in new)
+            for log in tuning_options.measure_callbacks:
+                log.write(self.workload_key, new)
+
+        with tempfile.TemporaryDirectory() as folder:
+            tune_expression(
+                self._args, target=self._native, seconds=_NO_LIMIT,
+                trials=max(tuning_options.num_measure_trials, 1), report=tell,
+                options=Options(records=Path(folder) / "records.sqlite"),
+                early_stopping=tuning_options.early_stopping is not None,
+            )  # fmt: skip
+
+    def apply_best(
+        self,
+        log_file: str | Path,
+        include_compatible: bool = False,
+        layout_rewrite_option: Any = None,
+    ) -> tuple[te.Schedule, Sequence[te.Tensor]]:
+        """The fastest schedule in a log, with its parameters; that of the rules if the log has no
+        faster one.
+        """
+        return self._template(self._best(log_file))
+
+    def print_best(self, log_file: str | Path, print_mode: str = "schedule") -> str:
+        """The steps of the fastest schedule in a log, as Python."""
+        return str(self.apply_best(log_file)[0])
+
+    def _best(self, log_file: str | Path) -> Config:
+        best: tuple[float, Decisions] | None = None
+        for row in Path(log_file).read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(row)
+                key, status, seconds = line["workload"], line["status"], float(line["seconds"])
+                decisions = values_from_json(line["decisions"])
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise ModelError(
+                    f"{log_file}: expected a log that RecordToFile wrote here, found {row[:80]!r}; "
+                    "the steps in TVM's own logs are those of its rules: tune again"
+                ) from None
+            if key == self.workload_key and status == "ok" and (not best or seconds < best[0]):
+                best = seconds, decisions
+        return ANALYTIC if best is None else Config(best[1])
+
+
+def create_task(func: Any, args: Sequence[Any], target: Any = None) -> SearchTask:
+    """The older name of `SearchTask`."""
+    return SearchTask(func, args, target)

@@ -1,0 +1,120 @@
+"""TVM's tuners, over the searches here."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tilesmith import te
+from tilesmith.search_space.records import Trial
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+from tilesmith.te.knobs import Config
+from tilesmith.tuning.scheduler import Progress
+from tilesmith.tuning.template import tune_template
+
+from .measure import MeasureInput, MeasureOption, MeasureResult
+from .task import Task
+
+_NO_LIMIT = 7 * 86400.0
+"""Seconds of a search that is limited by its number of trials."""
+
+Callback = Callable[[Any, Sequence[MeasureInput], Sequence[MeasureResult]], object]
+
+
+class Tuner:
+    """A search over the decisions of one task.
+
+    best_config: the best decisions found, after `tune`.
+    best_flops: its rate, if the template counts operations (`add_flop`).
+    """
+
+    search: ClassVar[str]
+
+    def __init__(self, task: Task, *_: Any, **__: Any) -> None:
+        self.task = task
+        self.best_config: Any = None
+        self.best_flops = 0.0
+        self.n_trial = 0
+
+    def has_next(self) -> bool:
+        """Whether candidates are left; a search ends by itself."""
+        return True
+
+    def tune(
+        self,
+        n_trial: int,
+        measure_option: MeasureOption,
+        early_stopping: int | None = None,
+        callbacks: Sequence[Callback] = (),
+        si_prefix: str = "G",
+    ) -> None:
+        """Measure at most `n_trial` candidates.  Each result is compared with that of the plain
+        loops.
+
+        early_stopping: end when next to nothing is left to gain; the number is not used.
+        callbacks: called with the tuner, and the inputs and results that are new.
+        """
+        if not isinstance(measure_option, MeasureOption):
+            raise UsageError("tune: expected autotvm.measure_option(builder=, runner=)")
+        self.n_trial = n_trial
+        told: set[str] = set()
+
+        def tell(stage: str, states: Sequence[Progress]) -> None:
+            new = [t for s in states for k, t in s.seen.items() if k not in told]
+            told.update(t.decisions for t in new)
+            if not new:
+                return
+            inputs = [self._input(t) for t in new]
+            results = [_result(t) for t in new]
+            for callback in callbacks:
+                callback(self, inputs, results)
+
+        target = self.task.target.native if self.task.target else None
+        with tempfile.TemporaryDirectory() as folder:
+            best = tune_template(
+                self._made, target=target, options=Options(records=Path(folder) / "records.sqlite"),
+                seconds=_NO_LIMIT, trials=n_trial, search=self.search, report=tell,
+                early_stopping=early_stopping is not None,
+                flush=measure_option.runner.enable_cpu_cache_flush,
+            )  # fmt: skip
+        self.best_config = self.task.entity(dict(best.decisions))  # type: ignore[arg-type]
+
+    def _made(self, config: Config) -> tuple[te.Schedule, Sequence[te.Tensor]]:
+        schedule, args = self.task.instantiate(config)
+        return schedule.in_memory(lambda s: te.lower(s, args)), args
+
+    def _input(self, trial: Trial) -> MeasureInput:
+        return MeasureInput(self.task.target, self.task, self.task.entity(trial.candidate))
+
+
+def _result(trial: Trial) -> MeasureResult:
+    if trial.status != "ok":
+        return MeasureResult((), 1, trial.seconds, trial.when)
+    return MeasureResult((trial.seconds,), 0, trial.seconds, trial.when)
+
+
+class RandomTuner(Tuner):
+    """Candidates drawn at random."""
+
+    search = "random"
+
+
+class GridSearchTuner(Tuner):
+    """All candidates in order."""
+
+    search = "grid"
+
+
+class GATuner(Tuner):
+    """A search by mutation and crossing."""
+
+    search = "evolution"
+
+
+class XGBTuner(Tuner):
+    """A search that a cost model guides."""
+
+    search = "model"

@@ -1,0 +1,207 @@
+"""TVM's `te`: expressions and schedules, with TVM's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilesmith import te
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.expr import Expr, Var, const
+from tilesmith.support.errors import UsageError
+from tilesmith.te.tensor import MAX, MIN, PROD, SUM
+
+from .schedule import Schedule, Stage, create_schedule
+from .tir import (
+    abs,
+    acos,
+    acosh,
+    all,
+    any,
+    asin,
+    asinh,
+    atan,
+    atanh,
+    ceil,
+    cos,
+    cosh,
+    div,
+    erf,
+    exp,
+    exp2,
+    floor,
+    floordiv,
+    floormod,
+    fmod,
+    if_then_else,
+    indexdiv,
+    indexmod,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    power,
+    round,
+    rsqrt,
+    sigmoid,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+    truncdiv,
+    truncmod,
+)  # fmt: skip
+
+__all__ = [
+    "Schedule", "Stage", "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan",
+    "atanh", "ceil", "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "div",
+    "erf", "exp", "exp2", "floor", "floordiv", "floormod", "fmod", "if_then_else", "indexdiv",
+    "indexmod", "isinf", "isnan", "log", "log1p", "max", "max_value", "min", "min_value",
+    "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt", "scan", "sigmoid", "sin",
+    "sinh", "size_var", "sqrt", "sum", "tan", "tanh", "thread_axis", "trunc", "truncdiv",
+    "truncmod", "var",
+]  # fmt: skip
+
+Tensor = te.Tensor
+
+
+def placeholder(
+    shape: Any, dtype: str | DType | None = None, name: str = "placeholder"
+) -> te.Tensor:
+    """An argument of the program; its elements are "float32" by default."""
+    return te.placeholder(_shape(shape), dtype or "float32", name)
+
+
+def compute(
+    shape: Any,
+    fcompute: Callable[..., Any],
+    name: str = "compute",
+    tag: str = "",
+    attrs: Any = None,
+    varargs_names: Sequence[str] | None = None,
+) -> Any:
+    """The tensor whose element at (i, j, ...) is `fcompute(i, j, ...)`.  Tags and attributes, which
+    TVM only hands on, are not kept.
+    """
+    return te.compute(_shape(shape), fcompute, name, varargs_names)
+
+
+def _shape(shape: Any) -> tuple[Any, ...]:
+    return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+
+
+def var(name: str = "tindex", dtype: str | DType = "int32") -> Var:
+    """An extent that is known at run time.  All such variables have 64 bits here."""
+    if not to_dtype(dtype).is_int:
+        raise UsageError(
+            f"te.var {name!r}: expected an integer type, found {dtype}; give a scalar of another "
+            "type as te.placeholder((1,), dtype)"
+        )
+    return te.var(name)
+
+
+def size_var(name: str = "size", dtype: str | DType = "int32") -> Var:
+    """As `var`: every extent here is at least 0."""
+    return var(name, dtype)
+
+
+def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "") -> te.IterVar:
+    """A reduction axis over `(start, stop)`; start must be 0."""
+    if thread_tag:
+        raise UsageError(
+            f"reduce_axis {name!r}: bind the axis in the schedule, by s[tensor].bind(axis, "
+            f"{thread_tag!r})"
+        )
+    return te.reduce_axis(tuple(dom) if isinstance(dom, (tuple, list)) else dom, name)
+
+
+def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> str:
+    """The name of an index of blocks or threads, for `bind`.  Extents come from the bound loop."""
+    index = dom if isinstance(dom, str) else tag
+    if index == "vthread":
+        raise UsageError(
+            "virtual threads: expected blockIdx or threadIdx, found 'vthread'; split the axis and "
+            "unroll the outer part inside the threads"
+        )
+    return index
+
+
+def _reducer(reducer: te.Reducer) -> Callable[..., Any]:
+    over = getattr(te, reducer.name)
+
+    def reduce(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
+        if init is not None:
+            raise UsageError(
+                f"te.{reducer.name}(init=): a reduction starts from its neutral element here; add "
+                "the start in a compute of its own"
+            )
+        if where is not None:
+            typed = expr if isinstance(expr, Expr) else expr.__as_expr__()
+            (neutral,) = reducer.identity((typed.dtype,))
+            expr = te.select(where, typed, neutral)
+        return over(expr, axis)
+
+    reduce.__name__ = reducer.name
+    reduce.__doc__ = f"The {reducer.name} of `expr` over reduction axes, where `where` holds."
+    return reduce
+
+
+sum = _reducer(SUM)  # named as in TVM, te.sum
+prod = _reducer(PROD)
+min = _reducer(MIN)
+max = _reducer(MAX)
+
+
+def comm_reducer(
+    fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
+) -> Callable[..., Any]:
+    """A reduction by a user's function of two values, or of two tuples of values."""
+    over = te.comm_reducer(fcombine, fidentity, name)
+
+    def reduce(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
+        if where is not None or init is not None:
+            raise UsageError(f"{name}: select the values in the expression; no where= or init=")
+        return over(expr, axis)
+
+    return reduce
+
+
+def min_value(dtype: str | DType) -> Expr:
+    """The least finite value of an element type."""
+    d = to_dtype(dtype)
+    return const(-d.largest if d.is_float else d.min, d)
+
+
+def max_value(dtype: str | DType) -> Expr:
+    """The largest finite value of an element type."""
+    d = to_dtype(dtype)
+    return const(d.largest if d.is_float else d.max, d)
+
+
+def scan(
+    init: Any,
+    update: Any,
+    state_placeholder: Any,
+    inputs: Any = None,
+    name: str = "scan",
+    tag: str = "",
+    attrs: Any = None,
+) -> Any:
+    """The tensor of all steps of a recurrence.  `inputs` follow from the expressions."""
+    return te.scan(init, update, state_placeholder, name)
+
+
+def __getattr__(name: str) -> Any:
+    ours = {
+        "extern": "tilesmith.te.extern(shape, inputs, body) with a LoopBuilder",
+        "decl_tensor_intrin": "tilesmith.te.decl_tensor_intrin(name, result, emit)",
+        "gradient": "tilesmith.grad of a model",
+        "hybrid": "tilesmith.te.extern with a LoopBuilder",
+        "create_prim_func": "tvm.lower(s, args)",
+    }.get(name)
+    if ours is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise UsageError(f"te.{name} has no counterpart under TVM's name: use {ours}")

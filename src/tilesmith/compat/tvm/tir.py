@@ -1,0 +1,186 @@
+"""TVM's `tir`: functions of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith import te
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.expr import Expr, as_expr, const
+from tilesmith.support.errors import UsageError
+from tilesmith.te import (
+    abs,
+    acos,
+    acosh,
+    all,
+    any,
+    asin,
+    asinh,
+    atan,
+    atanh,
+    ceil,
+    cos,
+    cosh,
+    erf,
+    exp,
+    exp2,
+    floor,
+    if_then_else,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    power,
+    round,
+    rsqrt,
+    sigmoid,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+)  # fmt: skip
+
+__all__ = [
+    "EQ",
+    "And",
+    "Cast",
+    "Max",
+    "Min",
+    "Not",
+    "Or",
+    "Select",
+    "abs",
+    "acos",
+    "acosh",
+    "all",
+    "any",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "ceil",
+    "const",
+    "cos",
+    "cosh",
+    "div",
+    "erf",
+    "exp",
+    "exp2",
+    "floor",
+    "floordiv",
+    "floormod",
+    "fmod",
+    "if_then_else",
+    "indexdiv",
+    "indexmod",
+    "isinf",
+    "isnan",
+    "log",
+    "log1p",
+    "max",
+    "min",
+    "power",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
+    "truncdiv",
+    "truncmod",
+]  # fmt: skip
+
+
+def max(a: Any, b: Any) -> Expr:
+    return te.maximum(a, b)
+
+
+def min(a: Any, b: Any) -> Expr:
+    return te.minimum(a, b)
+
+
+def And(a: Any, b: Any) -> Expr:
+    return te.all(a, b)
+
+
+def Or(a: Any, b: Any) -> Expr:
+    return te.any(a, b)
+
+
+def Not(a: Expr) -> Expr:
+    return ~a
+
+
+def EQ(a: Any, b: Any) -> Expr:
+    return as_expr(a) == as_expr(b)  # type: ignore[return-value]  # expressions compare as expressions
+
+
+Max, Min = max, min
+
+
+def Select(condition: Expr, true_value: Any, false_value: Any) -> Expr:
+    """One of two values.  Both may be evaluated."""
+    return te.select(condition, true_value, false_value)
+
+
+def Cast(dtype: str | DType, value: Any) -> Expr:
+    return te.cast(value, to_dtype(dtype))
+
+
+def floordiv(a: Any, b: Any) -> Expr:
+    return as_expr(a) // b
+
+
+def floormod(a: Any, b: Any) -> Expr:
+    return as_expr(a) % b
+
+
+indexdiv, indexmod = floordiv, floormod
+
+
+def div(a: Any, b: Any) -> Expr:
+    """The quotient of floats; of integers, rounded toward zero, as in C."""
+    a = as_expr(a)
+    return a / b if a.dtype.is_float else truncdiv(a, b)
+
+
+def truncdiv(a: Any, b: Any) -> Expr:
+    """The quotient of integers, rounded toward zero."""
+    a, b = as_expr(a), as_expr(b)
+    magnitude = te.abs(a) // te.abs(b)
+    return te.select((a < 0) == (b < 0), magnitude, -magnitude)
+
+
+def truncmod(a: Any, b: Any) -> Expr:
+    """The remainder of `truncdiv`; its sign is that of `a`."""
+    a, b = as_expr(a), as_expr(b)
+    return a - truncdiv(a, b) * b
+
+
+def fmod(a: Any, b: Any) -> Expr:
+    """The remainder of floats with the sign of `a`."""
+    a = as_expr(a)
+    return a - te.trunc(a / b) * b
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    ours = {
+        "ir_builder": "tilesmith.te.extern(shape, inputs, body) with a LoopBuilder",
+        "call_intrin": "the function by name: tilesmith.te.call",
+        "call_extern": "tilesmith.te.extern",
+        "call_pure_extern": "the function by name, such as tvm.tir.exp",
+        "call_packed": "tilesmith.te.extern",
+        "decl_buffer": "tilesmith.te.decl_tensor_intrin, which needs no buffers",
+        "Schedule": "te.create_schedule",
+        "Var": "te.var(name)",
+    }.get(name)
+    if ours is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise UsageError(f"tir.{name} has no counterpart under TVM's name: use {ours}")
