@@ -18,7 +18,8 @@ setup(
         Extension(
             "tilesmith.runtime._native",
             sources=sorted(glob("src/tilesmith/runtime/csrc/*.c")),
-            depends=sorted(glob("src/tilesmith/runtime/csrc/*.h")),
+            include_dirs=["src/tilesmith/runtime/csrc"],
+            depends=sorted(glob("src/tilesmith/runtime/csrc/**/*.h", recursive=True)),
             extra_compile_args=["-std=c11", "-O2", "-pthread", "-Wall", "-Wextra"],
             extra_link_args=["-pthread"],
             py_limited_api=True,

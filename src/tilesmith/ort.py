@@ -1,6 +1,7 @@
-"""Interfaces to ONNX Runtime: libraries of custom operators, and models whose parts run as such.
+"""Interfaces to ONNX Runtime: an execution provider, libraries of custom operators, and models
+whose parts run as such.
 
-Importing this package does not import `onnxruntime`; only `accelerate` needs it.
+Importing this module does not import `onnxruntime`; all but `export_custom_ops` need it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,22 @@ from tilesmith.support.exports import exports
 if TYPE_CHECKING:
     from tilesmith.engines.ort.accelerated import Accelerated, accelerate
     from tilesmith.engines.ort.library import export_custom_ops
+    from tilesmith.engines.ort.session import InferenceSession, compile_context, register
 
-__all__ = ["Accelerated", "accelerate", "export_custom_ops"]
+__all__ = [
+    "Accelerated",
+    "InferenceSession",
+    "accelerate",
+    "compile_context",
+    "export_custom_ops",
+    "register",
+]
 
 __getattr__, __dir__ = exports(
     __name__,
     {
         "tilesmith.engines.ort.accelerated": "Accelerated accelerate",
         "tilesmith.engines.ort.library": "export_custom_ops",
+        "tilesmith.engines.ort.session": "InferenceSession compile_context register",
     },
 )

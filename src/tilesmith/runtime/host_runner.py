@@ -298,6 +298,15 @@ class HostRunner(Runner):
             self.check(status)
 
     @property
+    def native(self) -> Any:
+        """The native runner, for C code that runs the program without Python."""
+        return self._native
+
+    def address(self, symbol: str) -> int:
+        """The address of a function of the program.  Raises KeyError for other names."""
+        return self._library.address(symbol)
+
+    @property
     def call_at(self) -> Callable[[tuple[int, ...], tuple[int, ...]], Any]:
         """The native function behind `run_at`, for programs without open dimensions.  Returns 0, or
         a status that `check` raises as an error.

@@ -42,6 +42,16 @@ set_cores = _native.set_cores
 keep_arenas = _native.keep_arenas
 
 
+def set_provider(answers: Any) -> None:
+    """Set whom ONNX Runtime's execution provider asks (see csrc/provider.c)."""
+    _native.set_provider(answers)
+
+
+def library_path() -> str:
+    """The path of the extension, which is also a library for ONNX Runtime."""
+    return str(_native.__file__)
+
+
 def native_form(described: tuple[Any, ...] | None) -> Any:
     """The native form of a host function (see `host_functions.native`)."""
     return None if described is None else getattr(_native, described[0])(*described[1:])

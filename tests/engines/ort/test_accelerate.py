@@ -82,9 +82,9 @@ def test_parts_around_an_unknown_operator(
     judged(monkeypatch, lambda _: True)
     given = model(rows)
     found = ts.ort.accelerate(given.SerializeToString(), tmp_path / "a", threads=2)
-    assert found.parts == (("d", "h", "e", "y"), ("first", "second"))
+    assert found.parts == (("first", "second", "d"), ("h", "e", "y"))
     kinds = [n.op_type for n in onnx.load(found.model).graph.node]
-    assert kinds == ["Part_0_2", "CDist", "Part_3_7"]
+    assert kinds == ["Part_0_3", "CDist", "Part_4_7"]
     plain = onnxruntime.InferenceSession(given.SerializeToString())
     own = found.session()
     for n in (6,) if rows == 6 else (1, 6, 33):
@@ -95,9 +95,11 @@ def test_parts_around_an_unknown_operator(
 
 
 def test_what_does_not_help_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged(monkeypatch, lambda parts: all(p == Part(3, 5) for p in parts))
-    found = ts.ort.accelerate(model(), tmp_path, threads=1)
-    assert found.parts == (("d", "h"),)
+    judged(monkeypatch, lambda parts: all(p == Part(4, 6) for p in parts))
+    given = model()
+    given.graph.node.append(helper.make_node("Neg", ["y"], ["z"]))
+    found = ts.ort.accelerate(given, tmp_path, threads=1)
+    assert found.parts == (("h", "e"),)
     assert (found.before, found.after) == (1.0, 0.5)
 
 
@@ -115,10 +117,17 @@ def test_a_model_that_is_fast_stays_as_it_is(
 def test_borders() -> None:
     source = Source(model(), {})
     assert source.borders(Part(0, 2)) == (["x"], ["a", "b"])
-    assert source.borders(Part(3, 6)) == (["b", "c", "flag"], ["e"])  # "h" is read by a branch
+    assert source.borders(Part(4, 6)) == (["c", "d", "flag"], ["e"])  # "h" is read by a branch
     assert source.borders(Part(5, 7)) == (["flag", "h", "a"], ["y"])
     with pytest.raises(ts.ModelError, match="the type of 'x' is not known"):
         source.model_of(Part(0, 2))
+
+
+def test_known_nodes_that_wait_for_no_unknown_one_come_first() -> None:
+    source = Source(model(), {})
+    assert source.order == [0, 1, 3, 2, 4, 5, 6]
+    assert source.runs() == [Part(0, 3), Part(4, 7)]
+    assert Source(model(), {}, refused={1}).runs() == [Part(3, 7), Part(0, 1)]
 
 
 def test_refusals(tmp_path: Path) -> None:

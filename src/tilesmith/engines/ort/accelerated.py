@@ -25,6 +25,7 @@ from tilesmith.support.options import Options
 
 from .library import export_custom_ops
 from .parts import DOMAIN, Part, Source, operator
+from .spinning import NO_SPINNING, without_spinning
 
 GAIN = 0.98
 """Upper bound on the model's time with a replaced part, relative to the time before; a smaller gain
@@ -37,7 +38,6 @@ costs a call.
 ROUNDS, FINAL_ROUNDS = 7, 15
 """Measured rounds for the decision about a part, and for the final comparison."""
 TURN_SECONDS = 0.05
-NO_SPINNING = "session.intra_op.allow_spinning", "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,7 @@ class Accelerated:
         options = options or onnxruntime.SessionOptions()
         if self.library is not None:
             options.register_custom_ops_library(str(self.library))
-            try:
-                options.get_session_config_entry(NO_SPINNING[0])
-            except RuntimeError:  # the user's options have no such entry
-                options.add_session_config_entry(*NO_SPINNING)
+            without_spinning(options)
         return onnxruntime.InferenceSession(str(self.model), options, **arguments)
 
 
@@ -119,9 +116,7 @@ def accelerate(
         library = folder / "operators.so"
         search.write(chosen, library)
         onnx.save(search.source.with_parts(chosen), folder / "model.onnx")
-    names = tuple(
-        tuple(n.name or n.output[0] for n in source.graph.node[p.begin : p.end]) for p in chosen
-    )
+    names = tuple(tuple(n.name or n.output[0] for n in search.source.nodes(p)) for p in chosen)
     return Accelerated(folder / "model.onnx", library, names, before, after)
 
 

@@ -1,12 +1,12 @@
 """Parts of an ONNX model: runs of nodes, each of which becomes one custom operator.
 
-Nodes of ONNX are in topological order, so the nodes between two positions form a part that no path
-leaves and enters again.
+Nodes are in a topological order, so the nodes between two positions form a part that no path leaves
+and enters again.  The order puts nodes whose operators are known next to each other where it can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -39,12 +39,24 @@ class Source:
 
     types: by name, the types of values.  A value without a type can't be an input or output of a
         part.
+    refused: positions in the model of nodes that are in no run.
+    order: for each node, its position in the model.
     """
 
-    def __init__(self, model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto]) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        types: Mapping[str, onnx.TypeProto],
+        refused: Collection[int] = (),
+    ) -> None:
         self.model = model
         self._types = dict(types)
-        self._nodes = list(model.graph.node)
+        self._opsets = opsets_of(model)
+        self._functions = {(f.domain, f.name) for f in model.functions}
+        nodes = list(model.graph.node)
+        known = [i not in refused and self._is_known(n) for i, n in enumerate(nodes)]
+        self.order = _order(nodes, known)
+        self._nodes, self._known = [nodes[i] for i in self.order], [known[i] for i in self.order]
         self._initializers = {t.name: t for t in model.graph.initializer}
         self._sparse = {t.values.name for t in model.graph.sparse_initializer}
         self._reads = [tuple(_read(n)) for n in self._nodes]
@@ -54,20 +66,29 @@ class Source:
             for name in names:
                 self._last[name] = max(self._last.get(name, 0), i)
 
+    def _is_known(self, node: onnx.NodeProto) -> bool:
+        """Whether the node's operator has an importer."""
+        domain = domain_of(node)
+        return (node.domain, node.op_type) in self._functions or bool(
+            OPERATORS.find(domain, node.op_type, self._opsets.get(domain, 1))
+        )
+
     def runs(self) -> list[Part]:
         """The maximal runs of nodes whose operators all have importers, the longest run first."""
-        opsets = opsets_of(self.model)
-        functions = {(f.domain, f.name) for f in self.model.functions}
         parts_found, begin = [], 0
-        for i, n in enumerate([*self._nodes, None]):
-            if n is None or not (
-                (n.domain, n.op_type) in functions
-                or OPERATORS.find(domain_of(n), n.op_type, opsets.get(domain_of(n), 1))
-            ):
+        for i, known in enumerate([*self._known, False]):
+            if not known:
                 if i > begin:
                     parts_found.append(Part(begin, i))
                 begin = i + 1
         return sorted(parts_found, key=len, reverse=True)
+
+    def nodes(self, part: Part) -> list[onnx.NodeProto]:
+        return self._nodes[part.begin : part.end]
+
+    def positions(self, part: Part) -> list[int]:
+        """The positions of a part's nodes in the model."""
+        return self.order[part.begin : part.end]
 
     def borders(self, part: Part) -> tuple[list[str], list[str]]:
         """The inputs and outputs of a part: values from outside that the part reads, and values of
@@ -85,7 +106,7 @@ class Source:
     def model_of(self, part: Part) -> onnx.ModelProto:
         """A part as a model.  Raises ModelError if a value at its border has no known type."""
         inputs, outputs = self.borders(part)
-        nodes = self._nodes[part.begin : part.end]
+        nodes = self.nodes(part)
         used = {name for i in range(part.begin, part.end) for name in self._reads[i]}
         graph = helper.make_graph(
             nodes,
@@ -140,6 +161,23 @@ class Source:
         )
         made.metadata_props.extend(model.metadata_props)
         return made
+
+
+def _order(nodes: Sequence[onnx.NodeProto], known: Sequence[bool]) -> list[int]:
+    """A topological order of nodes, given in one, with few runs of known nodes.
+
+    A node's level is the largest number of steps from an unknown node to a known one on a path to
+    it.  Each level is a run of known nodes and then a run of unknown ones: an edge inside a level
+    never leads from an unknown node to a known one.
+    """
+    makers: dict[str, tuple[int, bool]] = {}  # of a value: level, and whether it is known
+    keys = []
+    for i, node in enumerate(nodes):
+        before = [makers[name] for name in _read(node) if name in makers]
+        level = max((n + (known[i] and not k) for n, k in before), default=0)
+        makers.update((name, (level, known[i])) for name in node.output)
+        keys.append((level, not known[i], i))
+    return [i for *_, i in sorted(keys)]
 
 
 def operator(part: Part) -> str:

@@ -3,6 +3,7 @@
 #endif
 #include "arenas.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -16,6 +17,15 @@
 static Arenas *ring;                               /* some member; NULL: there is none */
 static int64_t keep_ns = 60 * (int64_t)1000000000; /* how long an arena is kept that no run uses */
 static int64_t next_trim;                          /* when to look for such again */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards these, and the lists of all arenas */
+
+static void enter(void) { pthread_mutex_lock(&lock); }
+static void leave(void) { pthread_mutex_unlock(&lock); }
+
+#ifndef _WIN32
+/* A child process finds the lists whole, and the lock open. */
+__attribute__((constructor)) static void prepare_forks(void) { pthread_atfork(enter, leave, leave); }
+#endif
 
 static int64_t now(void) {
     struct timespec t;
@@ -31,9 +41,11 @@ void tilesmith_arenas_open(Arenas *self, size_t threads, size_t slots) {
     self->threads = threads;
     self->slots = slots;
     self->idle = NULL;
+    enter();
     self->next = ring ? ring : self;
     self->last = ring ? ring->last : self;
     self->last->next = self->next->last = ring = self;
+    leave();
 }
 
 /* Bytes of memory up to the scratch memory. */
@@ -51,9 +63,11 @@ void tilesmith_arenas_close(Arenas *self) {
     if (self->next == NULL)
         return; /* never opened */
     tilesmith_arenas_trim(self, INT64_MAX);
+    enter();
     ring = self->next == self ? NULL : self->next;
     self->last->next = self->next;
     self->next->last = self->last;
+    leave();
 }
 
 #ifdef _WIN32
@@ -128,17 +142,20 @@ Arena *tilesmith_arenas_take(Arenas *self, int64_t arena_bytes, int64_t scratch_
     if (!tilesmith_arenas_fit(self, arena_bytes, scratch_bytes))
         return NULL;
     size_t begin = scratch_at(arena_bytes), bytes = begin + (size_t)scratch_bytes * self->threads;
-    Arena **link = &self->idle, *arena;
+    enter();
+    Arena **link = &self->idle, *arena, *small = NULL;
     while ((arena = *link) && arena->bytes < bytes)
         link = &arena->next;
-    if (arena) {
+    if (arena)
         *link = arena->next;
-    } else {
+    else if ((small = self->idle))
+        self->idle = small->next;
+    leave();
+    if (arena == NULL) {
         Slot *slots = NULL;
-        if ((arena = self->idle)) {
-            self->idle = arena->next;
-            slots = arena->slots;
-            give_back(arena, arena->bytes);
+        if (small) {
+            slots = small->slots;
+            give_back(small, small->bytes);
         }
         if (slots == NULL && self->slots)
             slots = calloc(self->slots, sizeof *slots);
@@ -153,7 +170,8 @@ Arena *tilesmith_arenas_take(Arenas *self, int64_t arena_bytes, int64_t scratch_
     return arena;
 }
 
-size_t tilesmith_arenas_trim(Arenas *self, int64_t limit) {
+/* tilesmith_arenas_trim, of a caller that has the lock. */
+static size_t trim(Arenas *self, int64_t limit) {
     size_t bytes = 0;
     Arena **link = &self->idle;
     while (*link && (*link)->used >= limit)
@@ -166,23 +184,34 @@ size_t tilesmith_arenas_trim(Arenas *self, int64_t limit) {
     return bytes;
 }
 
+size_t tilesmith_arenas_trim(Arenas *self, int64_t limit) {
+    enter();
+    size_t bytes = trim(self, limit);
+    leave();
+    return bytes;
+}
+
 void tilesmith_arenas_keep(Arenas *self, Arena *arena) {
-    arena->used = now();
+    int64_t used = arena->used = now();
+    enter();
     arena->next = self->idle;
     self->idle = arena;
-    if (arena->used < next_trim)
-        return;
-    next_trim = arena->used + keep_ns / 4;
-    Arenas *other = self;
-    do {
-        tilesmith_arenas_trim(other, arena->used - keep_ns);
-        other = other->next;
-    } while (other != self);
+    if (used >= next_trim) {
+        next_trim = used + keep_ns / 4;
+        Arenas *other = self;
+        do {
+            trim(other, used - keep_ns);
+            other = other->next;
+        } while (other != self);
+    }
+    leave();
 }
 
 int64_t tilesmith_arenas_keep_for(int64_t ns) {
+    enter();
     int64_t before = keep_ns;
     keep_ns = ns;
     next_trim = 0;
+    leave();
     return before;
 }

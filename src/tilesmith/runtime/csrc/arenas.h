@@ -30,7 +30,7 @@ typedef struct Arenas {
     struct Arenas *next, *last; /* in the ring of all */
 } Arenas;
 
-/* All of these are called with the GIL held, which guards the lists. */
+/* Any thread may call these: one lock guards the lists. */
 
 /* Enter `self` into the ring. */
 void tilesmith_arenas_open(Arenas *self, size_t threads, size_t slots);
@@ -44,7 +44,7 @@ void tilesmith_arenas_close(Arenas *self);
 /* Memory for a run that needs so many bytes, and of scratch so many for each thread; NULL when there is none. */
 Arena *tilesmith_arenas_take(Arenas *self, int64_t arena_bytes, int64_t scratch_bytes);
 
-/* Make a slot at least `bytes` large; its first `keep` bytes stay.  0: there is no memory.  Without the GIL. */
+/* Make a slot at least `bytes` large; its first `keep` bytes stay.  0: there is no memory. */
 int tilesmith_slot_resize(Slot *slot, int64_t bytes, int64_t keep);
 
 /* Give the memory of an arena's slots back to the system. */

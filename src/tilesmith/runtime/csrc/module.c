@@ -16,9 +16,9 @@
 #include "natives.h"
 #include "pages.h"
 #include "pool.h"
+#include "provider.h"
 
 #define MAX_ARRAYS 64  /* beyond this the arrays' descriptions go to the heap */
-#define MAX_SYMBOLS 64 /* sizes that only a run knows */
 
 /* What an argument array must look like. */
 typedef struct {
@@ -282,12 +282,11 @@ PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *fai
     return values ? Py_BuildValue("iiiN", code, failure->call, failure->assertion, values) : NULL;
 }
 
-/* Run the entry point on memory that was checked; 0, a failure, or an exception. */
-static PyObject *run_entry(Runner *self, struct tilesmith_context *context, HostRun *host, void **pointers) {
+/* Run the entry point, without the GIL, on memory that was checked.  Returns a code, or NO_ARENA: there is no memory. */
+static int32_t run_bare(Runner *self, struct tilesmith_context *context, void **pointers) {
     Arena *arena = tilesmith_arenas_take(&self->memory, context->arena_bytes, context->scratch_bytes);
     if (arena == NULL)
-        return PyErr_NoMemory();
-    int32_t code;
+        return NO_ARENA;
     Growth growth = {
         .outputs = pointers + self->inputs,
         .count = self->first,
@@ -300,14 +299,34 @@ static PyObject *run_entry(Runner *self, struct tilesmith_context *context, Host
     context->arena = arena + 1;
     context->scratch = arena->scratch;
     context->memory = &growth;
-    host->thread = PyEval_SaveThread(); /* which a function of the host takes up */
     tilesmith_pool_enter();
-    code = self->entry(context);
+    int32_t code = self->entry(context);
     tilesmith_pool_leave();
-    PyEval_RestoreThread(host->thread);
     if (code == TILESMITH_GROWTH) /* what this run took would be missing in the next one */
         tilesmith_slots_release(&self->memory, arena);
     tilesmith_arenas_keep(&self->memory, arena);
+    return code;
+}
+
+int32_t tilesmith_runner_run(PyObject *runner, void **pointers, int64_t arena_bytes, int64_t scratch_bytes,
+                             const int64_t *extents) {
+    Runner *self = (Runner *)runner;
+    struct tilesmith_context context = self->context;
+    if (extents) {
+        context.arena_bytes = arena_bytes;
+        context.scratch_bytes = scratch_bytes;
+        context.extents = extents;
+    }
+    return run_bare(self, &context, pointers);
+}
+
+/* Run the entry point on memory that was checked; 0, a failure, or an exception. */
+static PyObject *run_entry(Runner *self, struct tilesmith_context *context, HostRun *host, void **pointers) {
+    host->thread = PyEval_SaveThread(); /* which a function of the host takes up */
+    int32_t code = run_bare(self, context, pointers);
+    PyEval_RestoreThread(host->thread);
+    if (code == NO_ARENA)
+        return PyErr_NoMemory();
     if (host->type != NULL) {
         PyErr_Restore(host->type, host->value, host->traceback);
         return NULL;
@@ -491,6 +510,8 @@ static PyMethodDef functions[] = {
     {"memory", memory, METH_VARARGS, "memory(address, bytes) -> a view of memory, for which the caller answers."},
     {"digest", tilesmith_digest, METH_VARARGS,
      "digest(address, bytes) -> what tells the contents of memory, for which the caller answers, from others."},
+    {"set_provider", tilesmith_set_provider, METH_O,
+     "set_provider(answers): whom ONNX Runtime's execution provider asks (see provider.c)."},
     {"page_bytes", page_bytes, METH_NOARGS,
      "page_bytes() -> the bytes of a page; 0 where the system doesn't tell which pages were written."},
     {NULL, NULL, 0, NULL},

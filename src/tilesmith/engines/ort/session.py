@@ -1,0 +1,118 @@
+"""Sessions of ONNX Runtime that use the execution provider."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from tilesmith.runtime import native
+from tilesmith.support.arguments import checked
+from tilesmith.support.errors import UsageError
+
+from .provider import NAME, Answers
+from .spinning import without_spinning
+
+_LIBRARY = "tilesmith"
+"""The name under which the library is registered."""
+
+
+def register() -> list[Any]:
+    """Register the execution provider with ONNX Runtime, once for the process.
+
+    Returns its devices (`onnxruntime.OrtEpDevice`), of which there is one, the CPU:
+
+        options = onnxruntime.SessionOptions()
+        options.add_provider_for_devices(ts.ort.register(), {"threads": "2"})
+        session = onnxruntime.InferenceSession("model.onnx", options)
+
+    Raises UsageError if this ONNX Runtime is older than 1.24.
+    """
+    if not _devices():
+        native.set_provider(Answers())
+        try:
+            onnxruntime.register_execution_provider_library(_LIBRARY, native.library_path())
+        except (AttributeError, RuntimeError) as e:  # AttributeError: older than 1.22
+            raise UsageError(f"the execution provider can't be registered: {e}") from e
+    return _devices()
+
+
+def _devices() -> list[Any]:
+    return [d for d in onnxruntime.get_ep_devices() if d.ep_name == NAME]
+
+
+class InferenceSession(onnxruntime.InferenceSession):
+    """A session of ONNX Runtime whose nodes Tilesmith computes where it can.
+
+    Arguments and methods are those of `onnxruntime.InferenceSession`.
+
+    sess_options: receives the provider, unless it has providers.  The provider's threads are
+        `intra_op_num_threads` if that is set.  The session's own threads do not spin unless the
+        options say so: they would take cores from the provider's.
+    providers: as in ONNX Runtime; "TilesmithExecutionProvider" is one more name.  The default is
+        that provider, and ONNX Runtime's CPU for what it does not compute.
+
+    Raises UsageError if ONNX Runtime is older than 1.24, and ONNX Runtime's errors.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | bytes | os.PathLike[str],
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        options = sess_options if sess_options is not None else onnxruntime.SessionOptions()
+        if not options.has_providers():
+            _add(options, providers, provider_options)
+        without_spinning(options)
+        super().__init__(path_or_bytes, options, **{"enable_fallback": 0, **kwargs})
+
+
+def _add(
+    options: Any, providers: Sequence[Any] | None, provider_options: Sequence[dict[Any, Any]] | None
+) -> None:
+    """Add providers, given as names or pairs of a name and options, to a session's options."""
+    names = [NAME] if providers is None else list(providers)
+    pairs = [n if isinstance(n, tuple) else (n, {}) for n in names]
+    if provider_options is not None:
+        pairs = [(n, o) for (n, _), o in zip(pairs, provider_options, strict=True)]
+    for name, given in pairs:
+        texts = {str(k): str(v) for k, v in given.items()}
+        if name == NAME:
+            threads = options.intra_op_num_threads
+            own = {"threads": str(threads)} if threads > 0 else {}
+            options.add_provider_for_devices(register(), {**own, **texts})
+        elif name != "CPUExecutionProvider":  # which every session has, as the last one
+            options.add_provider(name, texts)
+
+
+@checked(UsageError)
+def compile_context(
+    model: str | os.PathLike[str] | bytes,
+    path: str | Path,
+    sess_options: Any = None,
+    *,
+    embed: bool = False,
+) -> Path:
+    """Write a model in which compiled nodes are context nodes: a session of it compiles nothing.
+
+    model: a path to an ONNX file, or its bytes.
+    path: of the new model.
+    sess_options: as of `InferenceSession`.
+    embed: whether the compiled code is inside the model, or in `.tsm` files beside it.
+
+    The code runs on processors like this one, or of the level in the option "target".  Returns the
+    path.  Raises UsageError if ONNX Runtime is older than 1.24, and ONNX Runtime's errors.
+    """
+    options = sess_options if sess_options is not None else onnxruntime.SessionOptions()
+    if not options.has_providers():
+        _add(options, None, None)
+    source = model if isinstance(model, bytes) else os.fspath(model)
+    compiler = onnxruntime.ModelCompiler(options, source, embed_compiled_data_into_model=embed)
+    compiler.compile_to_file(str(path))
+    return Path(path)
