@@ -79,6 +79,14 @@ def test_slices_with_masks(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(net, tmp_path, y), X[:, 1:3, -1])
 
 
+def test_gathered_slices_of_a_batch(tmp_path: Path) -> None:
+    net = Net("1,3,6,5")
+    places = np.array([[0, -1]])
+    axis = net.const(np.array(2))
+    y = net.add("Gather", 'batch_dims="1"', net.x, net.const(places), axis)
+    np.testing.assert_array_equal(run(net, tmp_path, y), X[:, :, [0, 5]])
+
+
 def test_levels(tmp_path: Path) -> None:
     net = Net("1,3,6,5")
     ends = [net.const(np.float32(v)) for v in (-1, 1, 0, 255)]

@@ -11,7 +11,9 @@ import rounding_cases
 
 import tilesmith as ts
 from tilesmith.frontend.load import inspect
+from tilesmith.frontend.paddle.operators import OPERATORS
 from tilesmith.frontend.paddle.parameters import read_parameters
+from tilesmith.frontend.paddle.program import rows
 from tilesmith.frontend.paddle.schema import SCHEMA
 from tilesmith.support.errors import ModelError, UnsupportedError
 from written_models.paddle import (
@@ -169,6 +171,13 @@ def test_damaged_programs_are_refused(tmp_path):
 
 
 # Operators
+
+
+def test_each_row_of_an_old_operator_is_needed_and_leads_to_an_operator():
+    for old, (new, inputs, outputs, renamed) in rows().items():
+        assert old and OPERATORS.find("", new) is not None, old
+        takes_default = inputs in (["X"], ["X", "Y"]) and outputs == ["Out"]
+        assert not (old == new and takes_default and not renamed), old
 
 
 def test_the_second_operand_may_begin_at_an_axis(tmp_path):

@@ -14,6 +14,7 @@ import tilesmith as ts
 from tflite_models import ModelWriter, flatbuffer
 from tilesmith.frontend.load import inspect
 from tilesmith.frontend.tflite.metadata import SCHEMA
+from tilesmith.support.described import Described
 
 LABELS = "cat\ndog\nhare\n"
 
@@ -103,6 +104,11 @@ def test_labels_that_a_tool_left_out() -> None:
     broken = content[:at] + b"XX" + content[at + 2 :]
     assert inspect(broken).described["y"].labels == ()
     assert ts.compile(classifier(None)).program.described["x"].is_normalized
+
+
+def test_a_deviation_of_0_is_no_normalisation() -> None:
+    assert Described(mean=(1.0,), std=(2.0,)).is_normalized
+    assert not Described(mean=(1.0,), std=(0.0,)).is_normalized
 
 
 def test_damaged_metadata_are_refused() -> None:

@@ -7,7 +7,6 @@ tensors, and the tensors' bytes at aligned offsets.  Each offset and count is ch
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir import dtypes
+from tilesmith.support.cursor import Cursor
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 from .blocks import BLOCKS
@@ -69,36 +69,16 @@ class Gguf:
     tensors: Mapping[str, Tensor]
 
 
-class _Reader:
+class _Reader(Cursor):
     """Reads a file from front to back."""
-
-    def __init__(self, content: bytes | memoryview) -> None:
-        self.content = memoryview(content)
-        self.position = 0
-
-    def bytes(self, size: int, what: str) -> memoryview:
-        """The next bytes."""
-        left = len(self.content) - self.position
-        if size > left:
-            raise ModelError(
-                f"GGUF file: expected {size} bytes of {what} at offset {self.position}, found "
-                f"{left}"
-            )
-        self.position += size
-        return self.content[self.position - size : self.position]
-
-    def number(self, code: str, what: str) -> Any:
-        """The next number; `code` is its type in `struct`."""
-        return struct.unpack(f"<{code}", self.bytes(struct.calcsize(f"<{code}"), what))[0]
 
     def count(self, what: str) -> int:
         """The next number, which counts things of at least one byte each.  Raises ModelError if the
         file has fewer bytes left.
         """
         count = self.number("Q", what)
-        left = len(self.content) - self.position
-        if count > left:
-            raise ModelError(f"GGUF file: expected at most {left} {what}, found {count}")
+        if count > self.left:
+            self.bad(f"at most {self.left} {what}", count)
         return count
 
     def text(self, what: str) -> str:
@@ -116,14 +96,10 @@ class _Reader:
         if kind == _ARRAY and depth < _MOST_NESTED:
             of, count = self.number("I", "the type of a list"), self.count("elements of a list")
             if of < len(_SCALARS) and _SCALARS[of]:
-                dtype = np.dtype(f"<{_SCALARS[of]}")
-                return np.frombuffer(self.bytes(count * dtype.itemsize, "a list"), dtype).tolist()
+                return self.array(np.dtype(f"<{_SCALARS[of]}"), (count,), "a list").tolist()
             return [self.value(of, depth + 1) for _ in range(count)]
         if not 0 <= kind < len(_SCALARS) or not _SCALARS[kind]:
-            raise ModelError(
-                f"GGUF file: expected the number of a type below {len(_SCALARS)} before offset "
-                f"{self.position}, found {kind}"
-            )
+            self.bad(f"the number of a type below {len(_SCALARS)}", kind)
         return self.number(_SCALARS[kind], "a number")
 
 
@@ -133,7 +109,7 @@ def read_gguf(content: bytes | memoryview) -> Gguf:
     Raises ModelError for a damaged file, UnsupportedError for one of version 1 or of big-endian
     numbers.
     """
-    reader = _Reader(content)
+    reader = _Reader(content, "GGUF file")
     if bytes(reader.bytes(4, "a signature")) != MAGIC:
         raise ModelError("expected a GGUF file, found another signature")
     version = reader.number("I", "a version")
@@ -148,7 +124,7 @@ def read_gguf(content: bytes | memoryview) -> Gguf:
     alignment = metadata.get(_ALIGNMENT, 32)
     if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
         raise ModelError(f"GGUF file: {_ALIGNMENT}: expected 1 to 2^20, found {alignment!r}")
-    start = -(-reader.position // alignment) * alignment
+    start = -(-reader.at // alignment) * alignment
     made = {}
     for name, shape, kind, offset in described:
         made[name] = _tensor(reader.content, name, shape, kind, start + offset)

@@ -47,7 +47,8 @@ class Described:
     @property
     def is_normalized(self) -> bool:
         """Whether the model expects normalised numbers."""
-        return bool(self.mean and self.std) and {*self.mean, *self.std} != {0.0, 1.0}
+        is_stated = self.mean and self.std and 0 not in self.std
+        return bool(is_stated) and {*self.mean, *self.std} != {0.0, 1.0}
 
     @staticmethod
     def of_json(value: Any) -> Described:

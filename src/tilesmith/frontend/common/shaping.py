@@ -64,3 +64,25 @@ def symmetrically_padded(n: NodeContext, x: Value, pads: Sequence[int]) -> Value
         parts = ([n.add(slicing.Flip((axis,)), front)] if before else []) + [x]
         x = n.add(slicing.Concat(axis), *parts, *([back] if after else []))
     return x
+
+
+def gathered(n: NodeContext, x: Value, indices: Value, axis: int, shared: int) -> Value:
+    """The slices of `x` at `indices` along `axis`.
+
+    shared: number of leading axes that `x` and `indices` have in common; negative numbers count
+        from the end of `indices`.
+    """
+    shared += indices.type.rank if shared < 0 else 0
+    if not shared:
+        return n.add(gather.Gather(axis), x, indices)
+    if not 0 < shared <= min(axis, indices.type.rank):
+        n.bad(f"batch_dims: expected at most axis {axis} and {indices.type}, found {shared}")
+    rank, places = x.type.rank, indices.type.rank - shared
+    between = axis - shared
+    x = x.transpose(*range(shared), axis, *range(shared, axis), *range(axis + 1, rank))
+    y = n.add(gather.GatherNd(shared), x, n.reshape(indices, (*indices.type.shape, 1)))
+    # In y, the indices' own axes precede the axes of x between the shared axes and `axis`.  The
+    # result has these two groups in the other order.
+    own = range(shared, shared + places)
+    moved = range(shared + places, shared + places + between)
+    return y.transpose(*range(shared), *moved, *own, *range(moved.stop, y.type.rank))

@@ -59,6 +59,19 @@ class Frame:
             self.names[name] = meaning
         return self.names[name]
 
+    def define(self, site: Site, outputs: Sequence[str], made: Sequence[Slot] | None) -> None:
+        """Give an operation's outputs their values; None if it could not be imported.
+
+        Raises ModelError if there are more outputs than values.
+        """
+        if made is not None and len(made) < len(outputs):
+            raise ModelError(
+                f"node {site.loc!r} ({site.operator}): expected at most {len(made)} outputs, found "
+                f"{len(outputs)}"
+            )
+        for i, name in enumerate(outputs):
+            self.names[name] = FAILED if made is None else made[i]
+
 
 def _inside(body: Body, argument: Argument) -> Argument:
     if isinstance(argument, tuple):
@@ -130,13 +143,7 @@ class MilImporter(Importer):
         loc = f"{frame.prefix}{label or operation.type}"
         site = Site(operation.type, self._opset, loc)
         made = self.attempt(site, lambda: self._results(operation, frame, loc, label))
-        if made is not None and len(made) < len(outputs):
-            raise ModelError(
-                f"node {loc!r} ({operation.type}): expected at most {len(made)} outputs, found "
-                f"{len(outputs)}"
-            )
-        for i, name in enumerate(outputs):
-            frame.names[name] = FAILED if made is None else made[i]
+        frame.define(site, outputs, made)
 
     def _results(
         self, operation: Message, frame: Frame, loc: str, label: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilesmith.frontend.common.shaping import gathered
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.coreml.node import MilNode
 from tilesmith.frontend.coreml.registry import mil_op
@@ -20,18 +21,7 @@ _MODES = {"update": "none", "add": "add", "sub": "add", "mul": "mul", "div": "mu
 def gather_slices(n: MilNode) -> Result:
     x, indices = n.input("x"), n.input("indices")
     axis = n.axis(n.int("axis", 0), x.type.rank)
-    shared = n.int("batch_dims", 0)
-    if not shared:
-        return n.add(gather.Gather(axis), x, indices)
-    if not 0 < shared <= min(axis, indices.type.rank):
-        n.bad(f"batch_dims: expected at most axis {axis} and {indices.type}, found {shared}")
-    rank, places, between = x.type.rank, indices.type.rank - shared, axis - shared
-    x = x.transpose(*range(shared), axis, *range(shared, axis), *range(axis + 1, rank))
-    y = n.add(gather.GatherNd(shared), x, n.reshape(indices, (*indices.type.shape, 1)))
-    # in y the axes of the indices precede the axes between the batch and `axis`: swap them
-    own = range(shared, shared + places)
-    moved = range(shared + places, shared + places + between)
-    return y.transpose(*range(shared), *moved, *own, *range(moved.stop, y.type.rank))
+    return gathered(n, x, indices, axis, n.int("batch_dims", 0))
 
 
 @mil_op("gather_along_axis")

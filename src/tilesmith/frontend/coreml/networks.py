@@ -116,13 +116,7 @@ def _layer(importer: MilImporter, layer: Message, frame: Frame) -> None:
     else:
         made = importer.attempt(site, lambda: _results(importer, layer, kind, label, frame))
         outputs = list(layer.output)
-    if made is not None and len(made) < len(outputs):
-        raise ModelError(
-            f"node {site.loc!r} ({kind}): expected at most {len(made)} outputs, found "
-            f"{len(outputs)}"
-        )
-    for i, name in enumerate(outputs):
-        frame.names[name] = FAILED if made is None else made[i]
+    frame.define(site, outputs, made)
 
 
 def _results(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 
 from tilesmith.frontend.common.limits import checked_shape
 from tilesmith.ir import dtypes
+from tilesmith.support.cursor import Cursor
 from tilesmith.support.errors import ModelError
 
 LIST = 0x112
@@ -22,44 +21,11 @@ _TYPES = (
 """Element types, indexed by MXNet's numbers of types."""
 
 
-class _Reader:
-    """Reads a file from front to back."""
-
-    def __init__(self, content: bytes | memoryview) -> None:
-        self._content = memoryview(content)
-        self.at = 0
-
-    def bytes(self, size: int, what: str) -> memoryview:
-        """The next bytes."""
-        left = len(self._content) - self.at
-        if size > left:
-            raise ModelError(
-                f".params file: expected {size} bytes of {what} at offset {self.at}, found {left}"
-            )
-        self.at += size
-        return self._content[self.at - size : self.at]
-
-    def number(self, code: str, what: str) -> int:
-        """The next number, of a type of `struct`."""
-        return int(struct.unpack(f"<{code}", self.bytes(struct.calcsize(code), what))[0])
-
-    def numbers(self, code: str, count: int, what: str) -> tuple[int, ...]:
-        """The next numbers."""
-        if not 0 <= count <= _MOST_AXES:
-            self.bad(f"{what} of at most {_MOST_AXES} numbers", count)
-        return tuple(self.number(code, what) for _ in range(count))
-
-    def bad(self, expected: str, found: object) -> None:
-        raise ModelError(
-            f".params file: expected {expected}, found {found}, before offset {self.at}"
-        )
-
-
 def read_arrays(content: bytes | memoryview) -> dict[str, np.ndarray]:
     """The arrays of a `.params` file by name.  Dense arrays are views of the file; sparse arrays
     are made dense.  Raises ModelError for a damaged file.
     """
-    reader = _Reader(content)
+    reader = Cursor(content, ".params file")
     if reader.number("Q", "the list's signature") != LIST:
         reader.bad(f"a list of arrays with the signature {LIST:#x}", "another signature")
     reader.number("Q", "a reserved number")
@@ -74,7 +40,7 @@ def read_arrays(content: bytes | memoryview) -> dict[str, np.ndarray]:
     return {t.decode(errors="replace"): a for t, a in zip(texts, arrays, strict=True)}
 
 
-def _array(reader: _Reader) -> np.ndarray:
+def _array(reader: Cursor) -> np.ndarray:
     magic = reader.number("I", "an array's signature")
     sparse: tuple[int, ...] | None = None
     indices = 0
@@ -86,14 +52,14 @@ def _array(reader: _Reader) -> np.ndarray:
         axes = reader.number("i", "the number of axes")
         if axes < (magic == _V2):  # an array without contents
             return np.zeros(0, np.float32)
-        dims = reader.numbers("q", axes, "a shape")
+        dims = _extents(reader, "q", axes)
     else:  # the first version has no signature; its first number is the number of axes
         code = "q" if magic == _V1 else "I"
         axes = reader.number("I", "the number of axes") if magic == _V1 else magic
         if not axes:
             return np.zeros(0, np.float32)
-        dims = reader.numbers(code, axes, "a shape")
-    reader.numbers("i", 2, "the device")
+        dims = _extents(reader, code, axes)
+    reader.numbers("2i", "the device")
     dtype = _dtype(reader)
     forms = [(_dtype(reader), _shape(reader)) for _ in range(indices)]
     shape = checked_shape(dims, ".params file: an array")
@@ -107,11 +73,17 @@ def _array(reader: _Reader) -> np.ndarray:
         raise ModelError(f".params file: a sparse array of shape {list(shape)}: {e}") from None
 
 
-def _shape(reader: _Reader) -> tuple[int, ...]:
-    return reader.numbers("q", reader.number("i", "the number of axes"), "a shape")
+def _shape(reader: Cursor) -> tuple[int, ...]:
+    return _extents(reader, "q", reader.number("i", "the number of axes"))
 
 
-def _dtype(reader: _Reader) -> dtypes.DType:
+def _extents(reader: Cursor, code: str, axes: int) -> tuple[int, ...]:
+    if not 0 <= axes <= _MOST_AXES:
+        reader.bad(f"a shape of at most {_MOST_AXES} numbers", axes)
+    return reader.numbers(f"{axes}{code}", "a shape")
+
+
+def _dtype(reader: Cursor) -> dtypes.DType:
     return dtype_numbered(reader.number("i", "an element type"))
 
 
@@ -122,11 +94,9 @@ def dtype_numbered(number: int) -> dtypes.DType:
     return _TYPES[number]
 
 
-def _elements(reader: _Reader, dtype: dtypes.DType, dims: tuple[int, ...]) -> np.ndarray:
+def _elements(reader: Cursor, dtype: dtypes.DType, dims: tuple[int, ...]) -> np.ndarray:
     shape = checked_shape(dims, ".params file: an array")
-    size = dtype.bytes * int(np.prod(shape, dtype=object))
-    stored = np.frombuffer(reader.bytes(size, "an array"), np.uint8)
-    return stored.view(dtype.numpy).reshape(shape)
+    return reader.array(dtype.numpy, shape, "an array")
 
 
 def _from_rows(shape: tuple[int, ...], rows: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilesmith.frontend.common import computed
 from tilesmith.frontend.common.networks import LayerNode
-from tilesmith.frontend.common.shaping import reversed_sequences
+from tilesmith.frontend.common.shaping import gathered, reversed_sequences
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.openvino.elements import element_type, openvino_layer
 from tilesmith.graph.nodes import Value
@@ -160,11 +160,7 @@ def _places(n: LayerNode, indices: Value, extent: Dim) -> Value:
 def gather_slices(n: LayerNode) -> Result:
     x, axis, batch = n.input(0), _axis(n, 2), n.attr_int("batch_dims", 0)
     indices = _places(n, n.input(1), x.type.shape[axis])
-    if not batch:
-        return n.add(gather.Gather(axis), x, indices)
-    if axis != batch:
-        n.unsupported("a batch whose axes are not just before the gathered one")
-    return n.add(gather.GatherNd(batch), x, n.add(sh.Unsqueeze((indices.type.rank,)), indices))
+    return gathered(n, x, indices, axis, batch)
 
 
 @openvino_layer("GatherElements")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Iterable
 
 import numpy as np
 
 from tilesmith.frontend.common.limits import checked_shape
 from tilesmith.frontend.paddle.schema import SCHEMA, dtype_named
+from tilesmith.support.cursor import Cursor
 from tilesmith.support.errors import ModelError
 
 _MOST_LEVELS = 64
@@ -39,29 +38,14 @@ def read_parameters(content: memoryview | None, names: Iterable[str]) -> dict[st
 
 def _tensor(content: memoryview, position: int, name: str) -> tuple[np.ndarray, int]:
     """The tensor at an offset, and the offset of its end."""
-    start = position
-
-    def take(size: int) -> memoryview:
-        nonlocal position
-        if size < 0 or size > len(content) - position:
-            raise ModelError(
-                f".pdiparams file: parameter {name!r} at offset {start}: expected {size} bytes at "
-                f"offset {position}, found {len(content) - position}"
-            )
-        position += size
-        return content[position - size : position]
-
-    version, levels = struct.unpack("<IQ", take(12))
+    file = Cursor(content, f".pdiparams file: parameter {name!r}", position)
+    version, levels = file.numbers("IQ", "a header")
     if version or levels > _MOST_LEVELS:
-        raise ModelError(
-            f".pdiparams file: parameter {name!r} at offset {start}: expected a tensor of version "
-            f"0, found version {version} with {levels} levels"
-        )
+        file.bad("a tensor of version 0", f"version {version} with {levels} levels")
     for _ in range(levels):
-        take(struct.unpack("<Q", take(8))[0])
-    (_, size) = struct.unpack("<II", take(8))
-    described = SCHEMA.decode(take(size), "TensorDesc")
+        file.bytes(file.number("Q", "a level's size"), "a level")
+    _, size = file.numbers("II", "a description's size")
+    described = SCHEMA.decode(file.bytes(size, "a description"), "TensorDesc")
     dtype = dtype_named(described.data_type)
     shape = checked_shape(described.dims, f"parameter {name!r}")
-    stored = np.frombuffer(take(dtype.bytes * math.prod(shape)), np.uint8)
-    return stored.view(dtype.numpy).reshape(shape), position
+    return file.array(dtype.numpy, shape, "elements"), file.at

@@ -29,8 +29,6 @@ batch_norm: batch_norm_ X Mean Variance Scale Bias -> Y, data_format=data_layout
 bicubic_interp_v2: bicubic_interp X OutSize SizeTensor* Scale
 bilinear_interp: bilinear_interp X OutSize SizeTensor* Scale
 bilinear_interp_v2: bilinear_interp X OutSize SizeTensor* Scale
-bmm: bmm X Y
-box_coder: box_coder PriorBox PriorBoxVar TargetBox -> OutputBox
 clip: clip X Min|@min Max|@max
 concat: concat X* AxisTensor|@axis
 conv2d: conv2d Input Filter -> Output
@@ -47,15 +45,12 @@ elementwise_max: maximum X Y
 elementwise_min: minimum X Y
 elementwise_mod: remainder X Y
 elementwise_mul: multiply X Y
-elementwise_pow: elementwise_pow X Y
 elementwise_sub: subtract X Y
-elu: elu X
 expand_as_v2: expand_as X Y
 expand_v2: expand X Shape|expand_shapes_tensor*|@shape
 fill_any_like: full_like X @value
 fill_constant: full_with_tensor ValueTensor|@str_value ShapeTensor|ShapeTensorList*|@shape
 fill_constant_batch_size_like: full_batch_size_like Input @str_value
-flatten2: flatten2 X
 flatten_contiguous_range: flatten X
 gather: gather X Index Axis|@axis
 grid_sampler: grid_sample X Grid -> Output
@@ -71,17 +66,13 @@ lookup_table_v2: embedding Ids W
 matmul: matmul X Y, transpose_x=transpose_X transpose_y=transpose_Y
 matmul_v2: matmul X Y, transpose_x=trans_x transpose_y=trans_y
 mul: matmul_with_flatten X Y
-multiclass_nms3: multiclass_nms3 BBoxes Scores RoisNum -> Out Index NmsRoisNum
 nearest_interp: nearest_interp X OutSize SizeTensor* Scale
 nearest_interp_v2: nearest_interp X OutSize SizeTensor* Scale
 one_hot_v2: one_hot X depth_tensor|@depth
-p_norm: p_norm X
-pad: pad X
 pad3d: pad3d X Paddings|@paddings, pad_value=value
 pool2d: pool2d X @ksize
 pow: pow X, y=factor
 prelu: prelu X Alpha
-prior_box: prior_box Input Image -> Boxes Variances
 range: arange Start End Step
 elementwise_fmax: fmax X Y
 elementwise_fmin: fmin X Y
@@ -127,7 +118,6 @@ unbind: unbind X -> Out*
 unsqueeze2: unsqueeze X AxesTensor|AxesTensorList*|@axes
 unstack: unstack X -> Y*
 where: where Condition X Y
-yolo_box: yolo_box X ImgSize -> Boxes Scores
 meshgrid: meshgrid X* -> Out*
 """
 """A row for each old operator: the new operator, its inputs, `->` and its outputs (by default Out),
@@ -138,16 +128,19 @@ and has the inputs X and Y.
 
 
 @cache
-def _rows() -> dict[str, tuple[str, list[str], list[str], dict[str, str]]]:
-    rows = {}
-    for line in _ROWS.split("\n"):
+def rows() -> dict[str, tuple[str, list[str], list[str], dict[str, str]]]:
+    """For each old operator with a row: the new operator, its inputs and outputs, and old names of
+    attributes by new ones.
+    """
+    made = {}
+    for line in _ROWS.strip().split("\n"):
         name, _, rest = line.partition(": ")
         operands, _, renamed = rest.partition(", ")
         before, _, after = operands.partition(" -> ")
-        kind, *inputs = before.split() or [""]
+        kind, *inputs = before.split()
         pairs = (pair.partition("=") for pair in renamed.split())
-        rows[name] = kind, inputs, after.split() or ["Out"], {new: old for new, _, old in pairs}
-    return rows
+        made[name] = kind, inputs, after.split() or ["Out"], {new: old for new, _, old in pairs}
+    return made
 
 
 def read_program(content: bytes | memoryview, parameters: memoryview | None) -> Network:
@@ -191,7 +184,7 @@ def _declared(variables: Mapping[str, Message], name: str) -> Declared:
 
 def _layers(op: Message, label: str, weights: dict[str, Any]) -> Iterator[Layer]:
     """An operator in Paddle 3's form, after layers that make the lists that it takes."""
-    kind, wanted, made, renamed = _rows().get(op.type) or (op.type, ["X", "Y"], ["Out"], {})
+    kind, wanted, made, renamed = rows().get(op.type) or (op.type, ["X", "Y"], ["Out"], {})
     attributes = dict(map(_attribute, op.attrs))
     attributes |= {new: attributes.get(old) for new, old in renamed.items()}
     inputs, outputs = _slots(op.inputs), _slots(op.outputs)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilesmith.frontend.common.limits import checked_shape
 from tilesmith.ir.dtypes import DType, bool_, by_name
+from tilesmith.support.cursor import Cursor
 from tilesmith.support.errors import ModelError
 
 PARAMETERS, _ARRAY = 0xF7E58D4F05049CB7, 0xDD5E40F096B4A13F
@@ -22,63 +23,38 @@ PARAMETERS, _ARRAY = 0xF7E58D4F05049CB7, 0xDD5E40F096B4A13F
 _KINDS = ("i", "u", "f", "", "bf")
 """The letters that begin names of element types, by DLPack's type code."""
 
-_HEADER = struct.Struct("<QQiiiBBH")
+_HEADER = "QQiiiBBH"
 _MOST_AXES = 32
 
 
-class _Bytes:
-    """Reads bytes from front to back.  Raises ModelError if they end too early."""
-
-    def __init__(self, content: bytes | memoryview, what: str) -> None:
-        self._content, self._at, self._what = memoryview(content), 0, what
-
-    def take(self, count: int) -> memoryview:
-        taken = self._content[self._at : self._at + count]
-        if len(taken) < count:
-            raise ModelError(
-                f"{self._what}: expected {count} bytes at {self._at}, found {len(taken)}"
-            )
-        self._at += count
-        return taken
-
-    def numbers(self, layout: struct.Struct | str) -> tuple[Any, ...]:
-        layout = struct.Struct(layout) if isinstance(layout, str) else layout
-        return layout.unpack(self.take(layout.size))
-
-    def array(self) -> np.ndarray:
-        magic, _, _, _, rank, code, bits, lanes = self.numbers(_HEADER)
-        if magic != _ARRAY or not 0 <= rank <= _MOST_AXES:
-            raise ModelError(f"{self._what}: expected an NDArray before byte {self._at}")
-        kind = _KINDS[code] if code < len(_KINDS) else ""
-        dtype = bool_ if (code, bits) in ((1, 1), (6, 8)) else by_name(f"{kind}{bits}")
-        if dtype is None or lanes != 1 or (dtype.bits < 8 and dtype is not bool_):
-            raise ModelError(
-                f"{self._what}: element type {code} of {bits} bits and {lanes} lanes is not "
-                "supported"
-            )
-        shape = checked_shape(self.numbers(f"<{rank}q"), f"an array of {self._what}")
-        (size,) = self.numbers("<q")
-        item = np.dtype(dtype.numpy).itemsize
-        if size != math.prod(shape) * item:
-            raise ModelError(
-                f"{self._what}: expected {math.prod(shape) * item} bytes, found {size}"
-            )
-        return np.frombuffer(self.take(size), dtype.numpy).reshape(shape)
+def _array(file: Cursor) -> np.ndarray:
+    magic, _, _, _, rank, code, bits, lanes = file.numbers(_HEADER, "an array's header")
+    if magic != _ARRAY or not 0 <= rank <= _MOST_AXES:
+        file.bad("an NDArray", "another header")
+    kind = _KINDS[code] if code < len(_KINDS) else ""
+    dtype = bool_ if (code, bits) in ((1, 1), (6, 8)) else by_name(f"{kind}{bits}")
+    if dtype is None or lanes != 1 or (dtype.bits < 8 and dtype is not bool_):
+        raise ModelError(
+            f"{file.file}: element type {code} of {bits} bits and {lanes} lanes is not supported"
+        )
+    shape = checked_shape(file.numbers(f"{rank}q", "a shape"), f"an array of {file.file}")
+    size, wanted = file.number("q", "an array's size"), math.prod(shape) * dtype.numpy.itemsize
+    if size != wanted:
+        file.bad(f"{wanted} bytes of an array", size)
+    return file.array(dtype.numpy, shape, "an array")
 
 
 def read_parameters(content: bytes | memoryview) -> dict[str, np.ndarray]:
     """The arrays of a file of parameters, by name.  Raises ModelError if it is damaged."""
-    file = _Bytes(content, "the file of parameters")
-    magic, _, count = file.numbers("<QQQ")
+    file = Cursor(content, "the file of parameters")
+    magic, _, count = file.numbers("QQQ", "a header")
     if magic != PARAMETERS:
-        raise ModelError(
-            f"the file of parameters: expected {PARAMETERS:#x} first, found {magic:#x}"
-        )
-    names = [bytes(file.take(*file.numbers("<Q"))).decode(errors="replace") for _ in range(count)]
-    (arrays,) = file.numbers("<Q")
+        file.bad(f"{PARAMETERS:#x}", f"{magic:#x}")
+    texts = [bytes(file.bytes(file.number("Q", "a name's size"), "a name")) for _ in range(count)]
+    arrays = file.number("Q", "the number of arrays")
     if arrays != count:
         raise ModelError(f"the file of parameters: found {count} names, but {arrays} arrays")
-    return {name: file.array() for name in names}
+    return {text.decode(errors="replace"): _array(file) for text in texts}
 
 
 def read_constants(text: str) -> list[np.ndarray]:
@@ -104,7 +80,7 @@ def _constants(section: Any) -> list[np.ndarray]:
 
 def _decoded(text: str) -> np.ndarray:
     try:
-        return _Bytes(base64.b64decode(text, validate=True), "a constant").array()
+        return _array(Cursor(base64.b64decode(text, validate=True), "a constant"))
     except binascii.Error as e:
         raise ModelError(f"a constant: {e}") from None
 
@@ -119,7 +95,7 @@ def _code(dtype: DType) -> tuple[int, int]:
 
 
 def _encoded(array: np.ndarray, dtype: DType) -> bytes:
-    head = _HEADER.pack(_ARRAY, 0, 1, 0, array.ndim, *_code(dtype), 1)
+    head = struct.pack(f"<{_HEADER}", _ARRAY, 0, 1, 0, array.ndim, *_code(dtype), 1)
     content = np.ascontiguousarray(array).tobytes()
     return head + struct.pack(f"<{array.ndim + 1}q", *array.shape, len(content)) + content
 

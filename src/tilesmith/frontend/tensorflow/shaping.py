@@ -10,6 +10,7 @@ from dataclasses import replace
 from tilesmith.frontend.common.computed import taken
 from tilesmith.frontend.common.lists import listed
 from tilesmith.frontend.common.options import OptionNode
+from tilesmith.frontend.common.shaping import gathered
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.common.suppression import suppressed
 from tilesmith.frontend.tensorflow.node import TfNode
@@ -101,7 +102,7 @@ def gather_slices(n: TfNode) -> Result:
     is_variable = n.kind == "ResourceGather"
     x = n.read(n.resource()) if is_variable else n.input(0)
     axis = axis_input(n, 2, x.type.rank) if n.kind == "GatherV2" else n.int("batch_dims")
-    return selection.gathered(n, x, n.input(1), axis, n.int("batch_dims"))
+    return gathered(n, x, n.input(1), axis, n.int("batch_dims"))
 
 
 @tf_op("ResourceGatherNd")

@@ -9,6 +9,7 @@ import numpy as np
 from tilesmith.frontend.common.distinct import groups
 from tilesmith.frontend.common.lists import joined, listed
 from tilesmith.frontend.common.options import OptionNode
+from tilesmith.frontend.common.shaping import gathered
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import stored_op, tflite_op
@@ -25,28 +26,6 @@ from tilesmith.ops.functions import where
 def gather_slices(n: OptionNode) -> Result:
     x, indices = n.input(0), n.input(1)
     return gathered(n, x, indices, n.axis(n.option("axis"), x.type.rank), n.option("batch_dims"))
-
-
-def gathered(n: OptionNode, x: Value, indices: Value, axis: int, shared: int) -> Value:
-    """The slices of `x` at `indices` along `axis`.
-
-    shared: number of leading axes that `x` and `indices` have in common; negative numbers count
-        from the end of `indices`.
-    """
-    shared += indices.type.rank if shared < 0 else 0
-    if not shared:
-        return n.add(gather.Gather(axis), x, indices)
-    if not 0 < shared <= min(axis, indices.type.rank):
-        n.bad(f"batch_dims: expected at most axis {axis} and {indices.type}, found {shared}")
-    rank, places = x.type.rank, indices.type.rank - shared
-    between = axis - shared
-    x = x.transpose(*range(shared), axis, *range(shared, axis), *range(axis + 1, rank))
-    y = n.add(gather.GatherNd(shared), x, n.reshape(indices, (*indices.type.shape, 1)))
-    # In y, the indices' own axes precede the axes of x between the shared axes and `axis`.  The
-    # result has these two groups in the other order.
-    own = range(shared, shared + places)
-    moved = range(shared + places, shared + places + between)
-    return y.transpose(*range(shared), *moved, *own, *range(moved.stop, y.type.rank))
 
 
 @stored_op("GATHER_ND")
