@@ -1,4 +1,4 @@
-"""The Python interface of TVM 0.6 to 0.16, as far as its tensor expressions go.
+"""The Python interface of TVM 0.6 to 0.16: tensor expressions, their tuning, and models.
 
     import tilesmith.compat.tvm as tvm
     from tilesmith.compat.tvm import te
@@ -20,7 +20,19 @@ from typing import NoReturn
 
 from tilesmith.support.errors import UsageError
 
-from . import auto_scheduler, autotvm, nd, runtime, target, te, testing, tir
+from . import (
+    auto_scheduler,
+    autotvm,
+    contrib,
+    nd,
+    relay,
+    runtime,
+    target,
+    te,
+    testing,
+    tir,
+    transform,
+)
 from .driver import IRModule, build, lower
 from .runtime import Module, cpu, cuda, device, gpu, opencl
 from .te import (
@@ -45,16 +57,14 @@ from .tir import max as max
 from .tir import min as min
 
 __all__ = [
-    "IRModule", "Module", "auto_scheduler", "autotvm", "build", "comm_reducer", "compute", "cpu",
-    "create_schedule", "cuda", "device", "gpu", "lower", "max_value", "min_value", "nd", "opencl",
-    "placeholder", "reduce_axis", "runtime", "scan", "target", "te", "testing", "thread_axis",
-    "tir",
+    "IRModule", "Module", "auto_scheduler", "autotvm", "build", "comm_reducer", "compute",
+    "contrib", "cpu", "create_schedule", "cuda", "device", "gpu", "lower", "max_value",
+    "min_value", "nd", "opencl", "placeholder", "reduce_axis", "relay", "runtime", "scan",
+    "target", "te", "testing", "thread_axis", "tir", "transform",
 ]  # fmt: skip
 
 _ELSEWHERE = {
-    "contrib": "tilesmith.compile(model) gives an executable; call it with arrays",
     "relax": "tilesmith.compile(model) compiles ONNX, PyTorch and a dozen other formats",
-    "relay": "tilesmith.compile('model.relay') reads Relay's text",
     "rpc": "`tilesmith tune --workers` measures on other machines",
     "topi": "tilesmith.te.compute with the formula, or tilesmith.compile of a model",
 }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tilesmith.runtime.arguments import KernelFunction
+from tilesmith.runtime.executable import Executable
 from tilesmith.support.errors import UsageError
 
 
@@ -127,16 +130,7 @@ class Module:
         self.get_function(func_name)
 
         def evaluate(*args: Any) -> BenchmarkResult:
-            run = self.function.bind(*args)
-            run()
-            count, times = number, []
-            while len(times) < repeat:
-                taken = _seconds(run, count)
-                if taken * 1e3 < min_repeat_ms:
-                    count = max(2 * count, int(count * min_repeat_ms / max(taken * 1e3, 1e-3)))
-                else:
-                    times.append(taken / count)
-            return BenchmarkResult(tuple(times))
+            return timed(self.function.bind(*args), number, repeat, min_repeat_ms)
 
         return evaluate
 
@@ -152,7 +146,57 @@ class Module:
     save = export_library
 
 
-def _seconds(run: Callable[[], None], count: int) -> float:
+def timed(
+    run: Callable[[], object], number: int, repeat: int, min_repeat_ms: int
+) -> BenchmarkResult:
+    """The times of a call, after one that is not counted; parameters as for `time_evaluator`."""
+    run()
+    count, times = number, []
+    while len(times) < repeat:
+        taken = _seconds(run, count)
+        if taken * 1e3 < min_repeat_ms:
+            count = max(2 * count, int(count * min_repeat_ms / max(taken * 1e3, 1e-3)))
+        else:
+            times.append(taken / count)
+    return BenchmarkResult(tuple(times))
+
+
+class ExecutorFactoryModule:
+    """A compiled model; `lib["default"](device)` is what `GraphModule` takes."""
+
+    def __init__(self, executable: Executable) -> None:
+        self.executable = executable
+
+    def __getitem__(self, name: str) -> Any:
+        if name != "default":
+            raise UsageError(f"expected the model 'default', found {name!r}")
+        return lambda device: self.executable
+
+    def __iter__(self) -> Any:
+        """Graph, library and parameters, as TVM before 0.7 returned them."""
+        return iter((self.get_graph_json(), self, {}))
+
+    def get_graph_json(self) -> str:
+        """The names of inputs and outputs."""
+        exe = self.executable
+        return json.dumps({"inputs": [t.name for t in exe.inputs],
+                           "outputs": [t.name for t in exe.outputs]})  # fmt: skip
+
+    def get_params(self) -> dict[str, Any]:
+        """Nothing: weights are part of the executable."""
+        return {}
+
+    def export_library(self, file_name: str | Path, *_: Any, **__: Any) -> None:
+        """Write the executable to a file, for `tvm.runtime.load_module`."""
+        self.executable.save(file_name)
+
+
+def load_module(path: str | Path) -> Any:
+    """The compiled model in a file that `export_library` wrote."""
+    return ExecutorFactoryModule(Executable.load(path))
+
+
+def _seconds(run: Callable[[], object], count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):
         run()

@@ -1,0 +1,30 @@
+"""TVM's context of passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class PassContext:
+    """Accepted for TVM's scripts.
+
+    `tilesmith.compile` always runs all of its passes, which keep the answers within the accuracy
+    policy (docs/accuracy.md), so levels and settings have no effect.
+    """
+
+    def __init__(
+        self,
+        opt_level: int = 2,
+        required_pass: Sequence[str] | None = None,
+        disabled_pass: Sequence[str] | None = None,
+        instruments: Any = None,
+        config: Any = None,
+    ) -> None:
+        self.opt_level = opt_level
+
+    def __enter__(self) -> PassContext:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
