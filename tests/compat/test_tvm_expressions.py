@@ -127,6 +127,34 @@ def test_a_scan():
     tvm.testing.assert_allclose(sums, values.cumsum(0), rtol=1e-5)
 
 
+def test_loops_of_an_ir_builder():
+    n, m = te.var("n"), 6
+    x = te.placeholder((n, m), "float32", name="X")
+
+    def running_sums(ins: list, outs: list) -> None:
+        ib = tvm.tir.ir_builder.create()
+        source, result = ib.buffer_ptr(ins[0]), ib.buffer_ptr(outs[0])
+        with ib.for_range(0, n, name="i", kind="parallel") as i:
+            total = ib.allocate("float32", (1,), name="total", scope="local")
+            total[0] = 0.0
+            with ib.for_range(1, m, name="j") as j:
+                with ib.if_scope(source[i, j] > 0.5):
+                    total[0] = total[0] + source[i * m + j]
+                with ib.else_scope():
+                    total[0] = total[0] - 1.0
+                result[i, j] = total[0]
+            result[i, 0] = 7.0
+        return ib.get()
+
+    y = te.extern(x.shape, [x], running_sums, name="Y", dtype="float32")
+    f = tvm.build(te.create_schedule(y.op), [x, y])
+    values, sums = _random(3, m), tvm.nd.empty((3, m))
+    f(values, sums)
+    steps = np.where(values > 0.5, values, -1.0)[:, 1:].cumsum(1, dtype=np.float32)
+    tvm.testing.assert_allclose(sums.numpy()[:, 1:], steps, rtol=1e-5)
+    assert sums.numpy()[:, 0].tolist() == [7.0] * 3
+
+
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_quotients_and_remainders_as_in_c(dtype: str):
     a, b = te.placeholder((64,), dtype, name="A"), te.placeholder((64,), dtype, name="B")
@@ -183,7 +211,9 @@ def test_what_has_no_counterpart_names_ours():
     with pytest.raises(UsageError, match=r"tilesmith\.te\.compute"):
         _ = tvm.topi
     with pytest.raises(UsageError, match="LoopBuilder"):
-        _ = te.extern
+        _ = te.hybrid
+    with pytest.raises(UsageError, match=r"te\.extern around"):
+        tvm.tir.ir_builder.create()
     with pytest.raises(AttributeError):
         _ = te.nonsense
     with pytest.raises(UsageError, match="vthread"):

@@ -12,6 +12,7 @@ from tilesmith.ir.expr import Expr, Var, const
 from tilesmith.support.errors import UsageError
 from tilesmith.te.tensor import MAX, MIN, PROD, SUM
 
+from .ir_builder import extern
 from .schedule import Schedule, Stage, create_schedule
 from .tir import (
     abs,
@@ -58,10 +59,10 @@ from .tir import (
 __all__ = [
     "Schedule", "Stage", "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan",
     "atanh", "ceil", "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "div",
-    "erf", "exp", "exp2", "floor", "floordiv", "floormod", "fmod", "if_then_else", "indexdiv",
-    "indexmod", "isinf", "isnan", "log", "log1p", "max", "max_value", "min", "min_value",
-    "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt", "scan", "sigmoid", "sin",
-    "sinh", "size_var", "sqrt", "sum", "tan", "tanh", "thread_axis", "trunc", "truncdiv",
+    "erf", "exp", "exp2", "extern", "floor", "floordiv", "floormod", "fmod", "if_then_else",
+    "indexdiv", "indexmod", "isinf", "isnan", "log", "log1p", "max", "max_value", "min",
+    "min_value", "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt", "scan", "sigmoid",
+    "sin", "sinh", "size_var", "sqrt", "sum", "tan", "tanh", "thread_axis", "trunc", "truncdiv",
     "truncmod", "var",
 ]  # fmt: skip
 
@@ -196,7 +197,6 @@ def scan(
 
 def __getattr__(name: str) -> Any:
     ours = {
-        "extern": "tilesmith.te.extern(shape, inputs, body) with a LoopBuilder",
         "decl_tensor_intrin": "tilesmith.te.decl_tensor_intrin(name, result, emit)",
         "gradient": "tilesmith.grad of a model",
         "hybrid": "tilesmith.te.extern with a LoopBuilder",

@@ -44,6 +44,8 @@ from tilesmith.te import (
     trunc,
 )  # fmt: skip
 
+from . import ir_builder
+
 __all__ = [
     "EQ",
     "And",
@@ -77,6 +79,7 @@ __all__ = [
     "if_then_else",
     "indexdiv",
     "indexmod",
+    "ir_builder",
     "isinf",
     "isnan",
     "log",
@@ -172,7 +175,6 @@ def fmod(a: Any, b: Any) -> Expr:
 
 def __getattr__(name: str) -> Callable[..., Any]:
     ours = {
-        "ir_builder": "tilesmith.te.extern(shape, inputs, body) with a LoopBuilder",
         "call_intrin": "the function by name: tilesmith.te.call",
         "call_extern": "tilesmith.te.extern",
         "call_pure_extern": "the function by name, such as tvm.tir.exp",
