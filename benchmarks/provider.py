@@ -68,20 +68,22 @@ def run_both(test: conformance.Test) -> tuple[Outcome, Outcome]:
     return run_test(test, False), run_test(test, True)
 
 
-def backend_tests(kinds: Sequence[str], words: Sequence[str]) -> int:
+def backend_tests(kinds: Sequence[str], words: Sequence[str], every: int) -> int:
     """Prints how many tests pass in which sessions, and those that differ."""
-    suite = list(conformance.tests(kinds, words))
+    suite = list(conformance.tests(kinds, words))[::every]
     counts: Counter[tuple[str, str]] = Counter()
     shown: dict[str, list[str]] = defaultdict(list)
     for test, found in zip(suite, children.each(suite, run_both, SECONDS), strict=True):
         if isinstance(found, children.Died):
             counts["?", CRASHED] += 1
             shown[CRASHED].append(f"{test.name}: {found.reason}")
+            print(f"{test.name}: {found.reason}", flush=True)
             continue
         without, with_ = found
         counts[without.result, with_.result] += 1
         if without.result == PASSED != with_.result:
             shown["passed only without the provider"].append(f"{test.name}: {with_.reason}")
+            print(f"{test.name}: {with_.reason}", flush=True)
         elif with_.result == PASSED != without.result:
             shown["passed only with it"].append(test.name)
     for (without, with_), count in sorted(counts.items()):
@@ -180,10 +182,11 @@ def main() -> int:
     parser.add_argument("what", choices=("tests", "times", "start", "memory"))
     parser.add_argument("words", nargs="*")
     parser.add_argument("--kinds", nargs="*", default=KINDS, help="of backend tests")
+    parser.add_argument("--every", type=int, default=1, help="run one in so many backend tests")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     if args.what == "tests":
-        return backend_tests(args.kinds, args.words)
+        return backend_tests(args.kinds, args.words, args.every)
     if args.what == "memory":
         return memory()
     if not args.words:

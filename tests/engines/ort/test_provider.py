@@ -15,7 +15,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import conformance
 import tilesmith as ts
+from provider import run_test
 from tilesmith.engines.ort.provider import NAME
 from tilesmith.support.errors import UsageError
 
@@ -270,3 +272,44 @@ def test_an_old_onnx_runtime_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(onnxruntime, "register_execution_provider_library", refuse)
     with pytest.raises(UsageError, match=r"expected ONNX Runtime 1\.24 or later, found 1\.23\.2"):
         ts.ort.register()
+
+
+def test_a_session_that_outlives_the_interpreters_objects_ends_quietly():
+    script = (
+        "import numpy as np, onnx, onnxruntime, tilesmith as ts\n"
+        "from onnx import helper as h\n"
+        "infos = [h.make_tensor_value_info(n, 1, ['n']) for n in 'xy']\n"
+        "graph = h.make_graph([h.make_node('Relu', ['x'], ['y'])], 'g', infos[:1], infos[1:])\n"
+        "m = h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8)\n"
+        "session = ts.ort.InferenceSession(m.SerializeToString())\n"
+        "onnxruntime.kept = session, session.run(None, {'x': np.ones(3, np.float32)})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+SAMPLE = {
+    "test_conv_with_strides_padding",
+    "test_gru_defaults",
+    "test_if",
+    "test_layer_normalization_2d_axis0",
+    "test_loop11",
+    "test_nonzero_example",
+    "test_quantizelinear_axis",
+    "test_reduce_sum_empty_set",
+    "test_resize_upsample_sizes_nearest",
+    "test_scan9_sum",
+    "test_sequence_insert_at_back",
+    "test_string_concat",
+    "test_top_k",
+    "test_where_example",
+}
+"""Backend tests of many kinds; `python -m benchmarks.provider tests` runs all."""
+
+
+@pytest.mark.filterwarnings("ignore")  # ONNX's cases divide by zero on purpose
+def test_onnx_backend_tests_pass_with_the_provider():
+    suite = [t for t in conformance.tests(("node",), tuple(SAMPLE)) if t.name in SAMPLE]
+    assert {t.name for t in suite} == SAMPLE
+    found = {t.name: run_test(t, own=True) for t in suite}
+    assert {name: o.reason for name, o in found.items() if o.result != "passed"} == {}

@@ -70,7 +70,10 @@ class _Search:
             if not model.graph.output:
                 return None
             opened = dict.fromkeys(open_extents(model), (0, _LARGEST))
-            executable = compiled(Request.of(model, self._options, dynamic=opened))
+            # Programs are found in the cache by their models' bytes, which end at 2 GB.
+            is_small = model.ByteSize() <= onnx.checker.MAXIMUM_PROTOBUF
+            given = model.SerializeToString() if is_small else model
+            executable = compiled(Request.of(given, self._options, dynamic=opened))
         except TilesmithError as e:
             self._log(_VERBOSE, f"{len(part)} nodes are not tilesmith's: {e}")
             return None
