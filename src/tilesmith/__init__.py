@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tilesmith.driver import build, check, compile, load
     from tilesmith.driver.compiler import tensor_intrinsics
     from tilesmith.driver.exporting import export
+    from tilesmith.driver.gradients import grad, value_and_grad
     from tilesmith.engines.plugin import export_plugin
     from tilesmith.frontend.onnx.custom import register_op
     from tilesmith.frontend.onnx.export import save_onnx
@@ -76,6 +77,7 @@ __all__ = [
     "export",
     "export_op",
     "export_plugin",
+    "grad",
     "load",
     "ort",
     "quantize",
@@ -88,6 +90,7 @@ __all__ = [
     "tune",
     "tune_expression",
     "tune_template",
+    "value_and_grad",
     "verify",
 ]
 
@@ -97,6 +100,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.driver.entry": "compile load",
         "tilesmith.driver.compiler": "build tensor_intrinsics",
         "tilesmith.driver.exporting": "export",
+        "tilesmith.driver.gradients": "grad value_and_grad",
         "tilesmith.driver.checking": "check",
         "tilesmith.frontend.onnx.custom": "register_op",
         "tilesmith.frontend.onnx.export": "save_onnx",

@@ -27,6 +27,7 @@ from tilesmith.ir.dtypes import (
     u8,
     u16,
 )
+from tilesmith.ir.types import TensorType
 from tilesmith.ops import activation as ac
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce as rd
@@ -85,10 +86,22 @@ from tilesmith.ops.shape import (
 from tilesmith.ops.sizes import Extents, Iota
 from tilesmith.ops.slicing import Concat, Flip, Pad, Slice, Split, Tile
 from tilesmith.ops.trees import TreeEnsemble
+from tilesmith.ops.vjp import Vjp
 from tilesmith.ops.winograd import WinogradConv
 
 FLOATS = ("f32", "f64", "f16", "bf16")
 INTEGERS = ("i8", "i32", "i64", "u8", "u32")
+
+
+def _derivatives() -> Iterator[Case]:
+    conv = Conv((2, 1), (1, 1, 0, 1))
+    types = (TensorType(f32, (1, 2, 5, 6)), TensorType(f32, (3, 2, 3, 3)))
+    result = (1, 3, 2, 6)
+    yield case(Vjp(conv, types, 0, (1,)), types[1].static_shape, result)
+    yield case(Vjp(conv, types, 1, (0,)), types[0].static_shape, result)
+    yield case(Vjp(rd.ReduceProd((1,), False), (TensorType(f32, (3, 4)),), 0, (0,)), (3, 4), (3,))
+    halves = Split(0, (2, 3))
+    yield case(Vjp(halves, (TensorType(f32, (5, 2)),), 0, (), (0, 1)), (2, 2), (3, 2))
 
 
 def _elementwise() -> Iterator[Case]:
@@ -96,7 +109,8 @@ def _elementwise() -> Iterator[Case]:
     whole = (
         ew.Exp(), ew.Erf(), ew.Sin(), ew.Cos(), ew.Tan(), ew.Atan(), ew.Sinh(), ew.Cosh(),
         ew.Tanh(), ew.Asinh(), ew.Floor(), ew.Ceil(), ew.Trunc(), ew.Round(), ew.Neg(), ew.Abs(),
-        ew.Sign(), ew.Identity(), ew.IsNan(), ew.IsInf(), ew.IsInf(detect_negative=False),
+        ew.Sign(), ew.Identity(), ew.StopGradient(), ew.IsNan(), ew.IsInf(),
+        ew.IsInf(detect_negative=False),
         ew.IsInf(detect_positive=False), ew.IsInf(False, False), ew.Clip(-0.5, 0.5),
         ew.Clip(max=0.25), ew.Clip(min=-1.0), ew.Clip(), ac.Relu(), ac.LeakyRelu(0.1),
         ac.ThresholdedRelu(0.3), ac.Elu(1.5), ac.Celu(0.8), ac.Selu(), ac.Sigmoid(),
@@ -559,6 +573,7 @@ CASES: tuple[Case, ...] = (
     *_sizes(),
     *_deformed(),
     *_quantised(),
+    *_derivatives(),
 )
 
 

@@ -84,6 +84,8 @@ class Binding:
             return bound(value, self._extents)
         if isinstance(value, TensorType):
             return value if value.is_static else self.type(value)
+        if isinstance(value, Op):
+            return self.op(value)
         if isinstance(value, Graph):
             return type(self)(self._extents).graph(value)
         return value

@@ -7,7 +7,7 @@ together with the node of the source model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from weakref import ref
@@ -156,8 +156,23 @@ class Builder:
             if isinstance(e, OpenDimensionError):
                 raise OpenDimensionError(message, e.dims) from e.__cause__
             raise type(e)(message) from e.__cause__
-        outputs = self._append(op, inputs, types, loc, name)
+        outputs = self._append(op, inputs, types, loc, labels(name, len(types)))
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def include(self, graph: Graph, inputs: Mapping[Value, Value]) -> dict[Value, Value]:
+        """Add the constants and nodes of `graph`, whose inputs are `inputs`.  Returns the value of
+        this graph for each value of `graph`.
+        """
+        new = dict(inputs)
+        for c in graph.constants:
+            if c.value not in new:
+                new[c.value] = self.lazy_constant(c.value.type, c.data, c.value.name)
+        for n in graph.nodes:
+            types = tuple(v.type for v in n.outputs)
+            operands = tuple(new[v] for v in n.inputs)
+            names = [v.name for v in n.outputs]
+            new.update(zip(n.outputs, self._append(n.op, operands, types, n.loc, names)))
+        return new
 
     def _types(self, op: Op, inputs: tuple[Value, ...]) -> tuple[TensorType, ...]:
         for v in inputs:
@@ -171,12 +186,13 @@ class Builder:
         inputs: tuple[Value, ...],
         types: tuple[TensorType, ...],
         loc: str,
-        name: str,
+        names: Sequence[str],
     ) -> tuple[Value, ...]:
-        """Add a node.  Returns its results, whose types are `types`."""
+        """Add a node.  Returns its results, whose types are `types` and whose labels are
+        `names`.
+        """
         outputs = tuple(
-            Value(name if i == 0 or not name else f"{name}.{i}", t, made_by=self._self)
-            for i, t in enumerate(types)
+            Value(name, t, made_by=self._self) for name, t in zip(names, types, strict=True)
         )
         self._nodes.append(Node(op, inputs, outputs, loc))
         self._known.update(outputs)
@@ -206,6 +222,11 @@ class Builder:
             outputs,
             chosen,
         )
+
+
+def labels(name: str, count: int) -> list[str]:
+    """The labels of the results of a node, of which the first is called `name`."""
+    return [name if i == 0 or not name else f"{name}.{i}" for i in range(count)]
 
 
 def _default_names(outputs: tuple[Value, ...]) -> tuple[str, ...]:

@@ -259,7 +259,9 @@ def _extents(part: object) -> Iterator[Expr]:
             case Value():
                 yield from _extents(item.type)
             case Node():
-                yield from _extents((item.outputs, tuple(item.op.attributes.values())))
+                yield from _extents((item.outputs, item.op))
+            case Op():
+                yield from _extents(tuple(item.attributes.values()))
             case Graph():
                 yield from _extents((item.inputs, item.nodes))
             case _:

@@ -348,6 +348,8 @@ class _Parser(TokenReader):
             return self.tuple_items()
         if token.kind == "name" and token.text in _WORDS:
             return _WORDS[token.text]
+        if token.kind == "name" and token.text in OPS:
+            return self.op(OPS[token.text], token)
         dtype = by_name(token.text) if token.kind == "name" else None
         if dtype is None:
             raise self.error("expected an attribute's value", token)

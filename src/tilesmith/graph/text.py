@@ -20,7 +20,8 @@
 - A node without results is written without "=".
 - In A-normal form (`form="anf"`) each node with results is written as `let %y: f32[1,4] = ...`.
 - `return %y as "y" in %x` says that result y lives in the memory of input x.
-- Attributes with their default value are left out.
+- Attributes with their default value are left out.  An attribute may be an operator:
+  `of=conv {pads=(1, 1, 1, 1)}`.
 - A constant of at most 8 elements is written out, in its physical order, if its numbers read back
   exactly.  Another constant is named by the digest of its contents; `constants_of` collects these
   contents.
@@ -171,8 +172,7 @@ class _Printer:
     def node(self, node: Node, name: dict[Value, str], indent: str) -> str:
         outputs = ", ".join(self.definition(v, name) for v in node.outputs)
         inputs = ", ".join(name[v] for v in node.inputs)
-        shown = ", ".join(self.shown_attributes(node.op, indent))
-        braces = f" {{{shown}}}" if shown else ""
+        braces = self.braces(node.op, indent)
         loc = f"  # {json.dumps(node.loc)}" if node.loc else ""
         let = "let " if self.is_anf and outputs else ""
         defines = f"{let}{outputs} = " if outputs else ""
@@ -181,6 +181,11 @@ class _Printer:
     def definition(self, value: Value, name: dict[Value, str]) -> str:
         layout = f'@"{value.layout}"' if value.layout is not None else ""
         return f"{name[value]}: {type_text(value.type, self.dims)}{layout}"
+
+    def braces(self, op: Op, indent: str) -> str:
+        """The attributes of an operator, in braces; empty if none is shown."""
+        shown = ", ".join(self.shown_attributes(op, indent))
+        return f" {{{shown}}}" if shown else ""
 
     def shown_attributes(self, op: Op, indent: str) -> list[str]:
         """`name=value` of the attributes that differ from their default."""
@@ -211,13 +216,15 @@ class _Printer:
             return f'@"{value}"'
         if isinstance(value, Graph):
             return self.graph(value, indent)
+        if isinstance(value, Op):
+            return f"{value.name}{self.braces(value, indent)}"
         if isinstance(value, Data):
             return f"@{value.digest}"
         if isinstance(value, Expr):
             return f"`{print_expr(value, self.dims)}`"
         raise InternalError(
             f"attribute {value!r} of type {type(value).__name__} has no text form; attributes are "
-            "numbers, strings, None, dtypes, types, layouts, graphs and tuples of these"
+            "numbers, strings, None, dtypes, types, layouts, operators, graphs and tuples of these"
         )
 
 

@@ -122,6 +122,23 @@ class Op:
         """The meaning in NumPy.  Composite operators of users need none."""
         raise NotImplementedError(f"{self.name} has no reference")
 
+    def vjp(
+        self,
+        b: GraphBuilder,
+        cotangents: tuple[Any, ...],
+        outputs: tuple[Any, ...],
+        *inputs: Any,
+    ) -> Any:
+        """Operators of users: add nodes to `b` that compute the gradients of the operands.  Returns
+        one value for each operand, None for a gradient of zero.
+
+        cotangents: the cotangent of each output; None for zero.
+
+        Operators that `compute` or `decompose` need none: their gradients are derived
+        (`ops.gradients`).
+        """
+        raise NotImplementedError(f"{self.name} has no vjp")
+
     @checked(ModelError)
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         """Result types.  Raises ModelError (expected, found) if inputs do not fit the operator."""
@@ -164,7 +181,10 @@ class Op:
     def is_static(self) -> bool:
         """Whether no attribute contains a symbolic dimension."""
         attributes = items_in(tuple(self.attributes.values()))
-        return not any(isinstance(item, Expr) for item in attributes)
+        return not any(
+            isinstance(item, Expr) or (isinstance(item, (Op, TensorType)) and not item.is_static)
+            for item in attributes
+        )
 
     def __str__(self) -> str:
         shown = ", ".join(f"{k}={v!r}" for k, v in self.attributes.items())

@@ -43,6 +43,7 @@ from . import (
     sort,
     suppression,
     trees,
+    vjp,
     winograd,
 )
 from .base import OPS
@@ -83,6 +84,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     random,
     fourier,
     linalg,
+    vjp,
 )
 
 __all__ = ["FAMILIES", "OPS"]

@@ -16,6 +16,7 @@ from tilesmith.ir.intrinsics import call
 from tilesmith.loop.builder import LoopBuilder
 
 from .extern import extern
+from .gradient import gradient
 from .intrinsics import (
     acos,
     acosh,
@@ -73,7 +74,7 @@ __all__ = [
     "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "bf16",
     "bool_", "call", "cast", "ceil", "comm_reducer", "compute", "const", "cos", "cosh",
     "create_schedule", "decl_tensor_intrin",
-    "erf", "exp", "exp2", "extern", "f16", "f32", "f64", "floor", "i8", "i16",
+    "erf", "exp", "exp2", "extern", "f16", "f32", "f64", "floor", "gradient", "i8", "i16",
     "i32", "i64", "if_then_else", "isinf", "isnan", "log", "log1p", "lower", "max", "maximum",
     "min", "minimum", "placeholder", "power", "print_ops", "prod", "reduce_axis", "round", "rsqrt",
     "scan", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh", "trunc", "u8", "u16",

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 
 from tilesmith.frontend.aten.convolutions import spread
-from tilesmith.frontend.aten.gradients import transposed_convolution
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.pools import Numbers
 from tilesmith.frontend.aten.registry import aten_op
@@ -17,6 +16,7 @@ from tilesmith.frontend.common.pools import averages
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ops import matmul as mm
+from tilesmith.ops.gradients.convolutions import transposed_convolution
 from tilesmith.ops.scatter import ScatterElements
 from tilesmith.ops.slicing import Concat, Slice
 
@@ -63,7 +63,7 @@ def _avg_pool_backward(
     count = extents.product(n.shape(self)[:-rank])
     ones = n.const(np.ones((1, 1, *kernel), grad_output.dtype.numpy))
     gradient = transposed_convolution(
-        n, n.reshape(share, (count, 1, *out)), ones, sizes, strides, pads, (1,) * rank, 1
+        n.reshape(share, (count, 1, *out)), ones, sizes, strides, pads, (1,) * rank, 1
     )
     return n.reshape(gradient, self.type.shape)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.graph.builder import Builder
+from tilesmith.graph.builder import Builder, labels
 from tilesmith.graph.evaluate import evaluate_op
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Graph, Node, Value
@@ -138,7 +138,7 @@ class FoldingBuilder(Builder):
                 raise
             fitted = self._fitted(op, inputs, e, loc)
             return self.add(*fitted, loc=loc, name=name)
-        outputs = self._append(op, inputs, types, loc, name)
+        outputs = self._append(op, inputs, types, loc, labels(name, len(types)))
         if isinstance(op, Extents):
             self._contents[outputs[0]] = np.array(op.elements, object).reshape(op.shape)
         for i, v in enumerate(outputs):

@@ -68,6 +68,7 @@ from .unary import (
     Neg,
     Reciprocal,
     Sign,
+    StopGradient,
 )
 
 __all__ = [
@@ -124,6 +125,7 @@ __all__ = [
     "Sin",
     "Sinh",
     "Sqrt",
+    "StopGradient",
     "Sub",
     "Tan",
     "Tanh",

@@ -79,6 +79,10 @@ class Identity(Elementwise):
         return x
 
 
+class StopGradient(Identity):
+    """x itself, which counts as a constant in differentiation."""
+
+
 @dataclass(frozen=True)
 class Cast(Elementwise):
     """Conversion to `to`.  Floats become integers by truncation, and numbers bools by `!= 0`."""

@@ -1,0 +1,231 @@
+"""`ts.grad`: gradients of whole models, compiled, agree with PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.dtypes import f32, f64, i64
+from tilesmith.ir.symbols import symbol
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.base import GraphBuilder, Op
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Floor, StopGradient, Tanh
+from tilesmith.ops.functions import exp, tanh
+from tilesmith.ops.gather import Gather
+from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.pool import AvgPool
+from tilesmith.ops.scan import CumProd
+from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
+
+RELATIVE = 1e-4
+
+
+def _assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= RELATIVE * np.abs(wanted).max()
+
+
+def _of_module(module: Any, example: Any) -> None:
+    """Compares the gradients of the module's inputs and weights with autograd's."""
+    torch = pytest.importorskip("torch")
+    named = dict(module.named_parameters())
+
+    class AsInputs(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, x: Any, *weights: Any) -> Any:
+            values = dict(zip(named, weights, strict=True))
+            return torch.func.functional_call(self.inner, values, (x,))
+
+    x = example.clone().requires_grad_()
+    arguments = (x.detach(), *(p.detach().clone() for p in named.values()))
+    graph = ts.value_and_grad(AsInputs().eval(), example_inputs=arguments)
+    y = module.eval()(x)
+    cotangent = torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+    y.backward(cotangent)
+    exe = ts.compile(graph)
+    given = [a.numpy() for a in arguments]
+    results = exe(*given, cotangent.numpy()) if y.shape else exe(*given)
+    value, *gradients = results
+    _assert_close(np.asarray(value), y.detach().numpy())
+    for found, wanted in zip(gradients, (x, *named.values()), strict=True):
+        _assert_close(np.asarray(found), wanted.grad.numpy())
+
+
+def test_a_perceptron() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    nn = torch.nn
+    module = nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 7), nn.LogSoftmax(-1))
+    _of_module(module, torch.randn(5, 12))
+
+
+def test_a_convolutional_network_with_batch_norm() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    nn = torch.nn
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Hardswish(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 12, 3, padding=1, groups=2), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(48, 5),
+    )  # fmt: skip
+    _of_module(module, torch.randn(2, 3, 16, 16))
+
+
+def test_a_transformer_block() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            nn = torch.nn
+            self.norms = nn.ModuleList([nn.LayerNorm(16), nn.LayerNorm(16)])
+            self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+            self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+
+        def forward(self, x: Any) -> Any:
+            b, n, _ = x.shape
+            q, k, v = self.qkv(self.norms[0](x)).reshape(b, n, 3, 4, 4).permute(2, 0, 3, 1, 4)
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(y.transpose(1, 2).reshape(b, n, 16))
+            return x + self.down(torch.nn.functional.silu(self.up(self.norms[1](x))))
+
+    _of_module(Block(), torch.randn(2, 6, 16))
+
+
+def test_gradient_of_a_gradient() -> None:
+    b = Builder()
+    x = b.input("x", TensorType(f64, (3,)))
+    graph = b.finish([(exp(x) * x * x).sum()], ["y"])
+    second = ts.grad(ts.grad(graph, of="y"), "x", of="d_x")
+    given = np.asarray([0.5, -1.0, 2.0])
+    (name,) = second.output_names
+    found = evaluate(second, {"x": given, "d_d_x": np.ones(3)})[name]
+    np.testing.assert_allclose(found, np.exp(given) * (given * given + 4 * given + 2))
+
+
+def test_second_gradient_of_a_derived_operator() -> None:
+    b = Builder()
+    x = b.input("x", TensorType(f64, (1, 1, 6)))
+    y = b.add(AvgPool((3,), (2,), (1, 1)), x)
+    graph = b.finish([(y * y * y).sum()], ["y"])
+    second = ts.grad(ts.grad(graph), of="d_x")
+    rng = np.random.default_rng(0)
+    given, v = rng.standard_normal((1, 1, 6)), rng.standard_normal((1, 1, 6))
+    first = ts.grad(graph)
+    h = 1e-6
+    slopes = [evaluate(first, {"x": given + s * h * v})["d_x"] for s in (1, -1)]
+    found = evaluate(second, {"x": given, "d_d_x": v})[second.output_names[0]]
+    np.testing.assert_allclose(found, (slopes[0] - slopes[1]) / (2 * h), atol=1e-6)
+
+
+def test_open_dimensions_stay_open() -> None:
+    n = symbol("n", 1, 64)
+    b = Builder()
+    x, w = b.input("x", TensorType(f32, (n, 2, 6, 6))), b.input("w", TensorType(f32, (4, 2, 3, 3)))
+    y = tanh(b.add(Conv((1, 1), (1, 1, 1, 1)), x, w)).mean((2, 3))
+    graph = ts.grad(b.finish([y.sum()], ["loss"]), ("x", "w"))
+    assert graph.outputs[0].type.shape[0] is n
+    exe = ts.compile(graph)
+    rng = np.random.default_rng(0)
+    for size in (1, 5):
+        given = {v.name: rng.standard_normal((size if v.name == "x" else 4, *v.type.shape[1:]))
+                 .astype(np.float32) for v in graph.inputs}  # fmt: skip
+        wanted = evaluate(graph, given)
+        for name, found in exe.run(given).items():
+            _assert_close(found, wanted[name])
+
+
+def test_weights_by_name_and_the_cotangent() -> None:
+    b = Builder()
+    x = b.input("x", TensorType(f32, (2, 3)))
+    w = b.constant(np.ones((3, 4), np.float32), "weight")
+    graph = b.finish([b.add(MatMul(), x, w)], ["y"])
+    made = ts.value_and_grad(graph, "weight")
+    assert made.output_names == ("y", "d_weight")
+    assert [v.name for v in made.inputs] == ["x", "d_y"]
+    rng = np.random.default_rng(0)
+    given, g = (rng.standard_normal(s).astype(np.float32) for s in ((2, 3), (2, 4)))
+    found = ts.compile(made).run({"x": given, "d_y": g})
+    np.testing.assert_allclose(found["d_weight"], given.T @ g, rtol=1e-5)
+    (only,) = ts.grad(graph, "weight").output_names
+    assert only == "d_weight"
+
+
+def test_lookups_add_where_an_index_occurs_twice() -> None:
+    b = Builder()
+    table, i = b.input("table", TensorType(f32, (5, 2))), b.input("i", TensorType(i64, (4,)))
+    graph = ts.grad(b.finish([b.add(Gather(0), table, i).sum()], ["y"]))
+    given = {"table": np.zeros((5, 2), np.float32), "i": np.asarray([1, 4, 1, -1])}
+    found = ts.compile(graph).run(given)["d_table"]
+    np.testing.assert_array_equal(found[:, 0], [0, 2, 0, 0, 2])
+
+
+def test_a_stopped_gradient_counts_as_a_constant() -> None:
+    b = Builder()
+    x = b.input("x", TensorType(f32, (3,)))
+    graph = ts.grad(b.finish([(x * b.add(StopGradient(), x)).sum()], ["y"]))
+    given = np.asarray([1.0, 2.0, 3.0], np.float32)
+    np.testing.assert_array_equal(ts.compile(graph)(given), given)
+
+
+def test_steps_have_the_gradient_zero() -> None:
+    b = Builder()
+    x = b.input("x", TensorType(f32, (3,)))
+    graph = ts.grad(b.finish([b.add(Floor(), x).sum()], ["y"]))
+    np.testing.assert_array_equal(ts.compile(graph)(np.ones(3, np.float32)), np.zeros(3))
+
+
+class OwnSquare(Op, abstract=True):
+    """x * x, with a gradient of its own."""
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        return inputs[0] * inputs[0]
+
+    def vjp(self, b: GraphBuilder, cotangents: Any, outputs: Any, *inputs: Any) -> Any:
+        return cotangents[0] * inputs[0] * 20
+
+
+def test_a_users_operator_may_have_a_gradient_of_its_own() -> None:
+    b = Builder()
+    x = b.input("x", TensorType(f32, (3,)))
+    graph = ts.grad(b.finish([b.add(OwnSquare(), x).sum()], ["y"]))
+    given = np.asarray([1.0, 2.0, 3.0], np.float32)
+    np.testing.assert_array_equal(evaluate(graph, [given])["d_x"], 20 * given)
+
+
+def _small() -> Graph:
+    b = Builder()
+    x, i = b.input("x", TensorType(f32, (3,))), b.input("i", TensorType(i64, (3,)))
+    z = b.input("z", TensorType(f32, ()))
+    return b.finish([b.add(Tanh(), x).sum(), z, i], ["y", "other", "count"])
+
+
+def test_wrong_names_and_types_are_refused() -> None:
+    graph = _small()
+    with pytest.raises(UsageError, match="no input or weight is named 'X'; there are x, i, z"):
+        ts.grad(graph, "X")
+    with pytest.raises(UsageError, match=r"no output is named 'yy'.*did you mean 'y'"):
+        ts.grad(graph, "x", of="yy")
+    with pytest.raises(ModelError, match="'i': expected a tensor of floats to differentiate"):
+        ts.grad(graph, "i")
+    with pytest.raises(ModelError, match="expected values on which y depends, found 'z'"):
+        ts.grad(graph, ("x", "z"))
+
+
+def test_all_nodes_without_a_gradient_are_named() -> None:
+    b = Builder()
+    x = b.input("x", TensorType(f32, (3,)))
+    y = b.add(CumProd(0), b.add(CumProd(0), x, loc="first"), loc="second")
+    with pytest.raises(UnsupportedError, match="node 'second': cum_prod has no gradient"):
+        ts.grad(b.finish([y], ["y"]))
