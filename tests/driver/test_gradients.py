@@ -9,9 +9,10 @@ import pytest
 
 import tilesmith as ts
 from tilesmith.graph.builder import Builder
+from tilesmith.graph.control import If, Loop
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
-from tilesmith.ir.dtypes import f32, f64, i64
+from tilesmith.ir.dtypes import bool_, f32, f64, i64
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import GraphBuilder, Op
@@ -202,6 +203,96 @@ def test_a_users_operator_may_have_a_gradient_of_its_own() -> None:
     graph = ts.grad(b.finish([b.add(OwnSquare(), x).sum()], ["y"]))
     given = np.asarray([1.0, 2.0, 3.0], np.float32)
     np.testing.assert_array_equal(evaluate(graph, [given])["d_x"], 20 * given)
+
+
+def _slope(graph: Graph, given: dict[str, Any], name: str, weights: np.ndarray) -> Any:
+    """The slope of the weighted first output along a direction of an input, and the direction."""
+    direction = np.random.default_rng(1).standard_normal(given[name].shape)
+
+    def weighted(t: float) -> float:
+        changed = {**given, name: given[name] + t * direction}
+        return float((evaluate(graph, changed)[graph.output_names[0]] * weights).sum())
+
+    return (weighted(1e-6) - weighted(-1e-6)) / 2e-6, direction
+
+
+def _check_slopes(graph: Graph, given: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Compares compiled gradients with finite differences."""
+    (y, *_) = graph.outputs
+    weights = np.random.default_rng(2).standard_normal(y.type.static_shape)
+    found = ts.compile(ts.grad(graph, names)).run({**given, "d_y": weights})
+    for name in names:
+        slope, direction = _slope(graph, given, name, weights)
+        assert (found[f"d_{name}"] * direction).sum() == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_gradient_of_a_branch_is_that_of_the_branch_taken(condition: bool) -> None:
+    kind = TensorType(f64, (3,))
+
+    def branch(name: str) -> Graph:
+        b = Builder(name)
+        a, v = b.input("a", kind), b.input("v", kind)
+        return b.finish([exp(a) * v if name == "then" else tanh(a) + a], ["r"])
+
+    b = Builder()
+    c, x, w = b.input("c", TensorType(bool_, ())), b.input("x", kind), b.input("w", kind)
+    graph = b.finish([b.add(If(branch("then"), branch("other")), c, x, w)], ["y"])
+    rng = np.random.default_rng(0)
+    given = {v.name: rng.standard_normal(3) for v in graph.inputs}
+    _check_slopes(graph, {**given, "c": np.asarray(condition)}, ("x", "w"))
+
+
+def _recurrence(way: int) -> Graph:
+    """A recurrence over five rows that uses the number of the iteration, too."""
+    b = Builder("step")
+    i, h = b.input("i", TensorType(i64, ())), b.input("h", TensorType(f64, (2, 4)))
+    row, w = b.input("row", TensorType(f64, (2, 3))), b.input("w", TensorType(f64, (3, 4)))
+    u = b.input("u", TensorType(f64, (4, 4)))
+    now = tanh(b.add(MatMul(), row, w) + b.add(MatMul(), h, u))
+    step = b.finish([now, now * now + i.cast(f64) * now], ["h", "each"])
+    b = Builder()
+    shapes = {"h": (2, 4), "x": (5, 2, 3), "w": (3, 4), "u": (4, 4)}
+    inputs = [b.input(name, TensorType(f64, shape)) for name, shape in shapes.items()]
+    last, each = b.add(Loop(step, 1, (way,), (way,), 5), *inputs)
+    return b.finish([each * last], ["y"])
+
+
+@pytest.mark.parametrize("way", [1, -1])
+def test_gradient_of_a_loop_runs_backwards_over_a_trace(way: int) -> None:
+    graph = _recurrence(way)
+    rng = np.random.default_rng(0)
+    given = {v.name: rng.standard_normal(v.type.static_shape) for v in graph.inputs}
+    _check_slopes(graph, given, ("h", "x", "w", "u"))
+
+
+def test_second_gradient_of_a_loop() -> None:
+    graph = _recurrence(1)
+    rng = np.random.default_rng(0)
+    given = {v.name: rng.standard_normal(v.type.static_shape) for v in graph.inputs}
+    first = ts.grad(graph, "w")
+    given["d_y"] = rng.standard_normal((5, 2, 4))
+    second = ts.grad(first, ("h", "u"), of="d_w")
+    weights = rng.standard_normal((3, 4))
+    results = evaluate(second, {**given, "d_d_w": weights})
+    for name in ("h", "u"):
+        slope, direction = _slope(first, given, name, weights)
+        assert (results[f"d_{name}"] * direction).sum() == pytest.approx(slope, rel=1e-5)
+
+
+def test_an_lstm() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+
+    class Sequence(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = torch.nn.LSTM(5, 6)
+
+        def forward(self, x: Any) -> Any:
+            return self.lstm(x)[0]
+
+    _of_module(Sequence(), torch.randn(4, 2, 5))
 
 
 def _small() -> Graph:

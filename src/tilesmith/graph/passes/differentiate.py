@@ -13,10 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from tilesmith.graph.builder import Builder
+from tilesmith.graph.control import If, Loop
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.graph.passes.decompose import decompose_only
-from tilesmith.ops.base import Op
+from tilesmith.graph.passes.differentiate_control import of_branches, of_loop
 from tilesmith.ops.elementwise import StopGradient
 from tilesmith.ops.gradients import Call, gradients_of, origin_of, zeros
 from tilesmith.support.errors import ModelError, UnsupportedError
@@ -44,10 +45,7 @@ def differentiate(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> Grap
         inputs=(*graph.inputs, *kept),
         constants=tuple(c for c in graph.constants if c.value not in fixed),
     )
-    flat = decompose_only(opened, _is_expanded)
-    while any(_is_expanded(n.op) for n in flat.nodes):
-        flat = decompose_only(flat, _is_expanded)
-
+    flat = _expanded(opened)
     b = Builder(graph.name)
     inputs = {v: b.input(v.name, v.type) for v in graph.inputs}
     for v, c in kept.items():
@@ -56,7 +54,8 @@ def differentiate(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> Grap
     for number in of:
         y, name = flat.outputs[number], graph.output_names[number]
         reverse.add(y, reverse.seed(y, _unused(name, [v.name for v in graph.inputs])))
-    gradients = reverse.run(of, wrt)
+    reverse.check(of, wrt)
+    gradients = reverse.run(wrt)
     names = [_unused(v.name, graph.output_names) for v in wrt]
     outputs = [reverse.new[v] for v in flat.outputs]
     made = b.finish([*outputs, *gradients], [*graph.output_names, *names])
@@ -71,8 +70,28 @@ def _unused(name: str, taken: Sequence[str]) -> str:
     return name
 
 
-def _is_expanded(op: Op) -> bool:
-    return origin_of(type(op)) == "expansion"
+def _expanded(graph: Graph) -> Graph:
+    """The graph without the composite operators that have no rule."""
+    return decompose_only(graph, lambda op: origin_of(type(op)) == "expansion")
+
+
+def _backwards(
+    b: Builder,
+    body: Graph,
+    inputs: Sequence[Value],
+    wanted: Sequence[int],
+    seeds: Sequence[tuple[int, Value]],
+) -> list[Value]:
+    """`differentiate_control.Backwards`."""
+    flat = _expanded(body)
+    wrt = [flat.inputs[n] for n in wanted]
+    reverse = Reverse(b, flat, b.include(flat, dict(zip(flat.inputs, inputs))), wrt)
+    for number, seed in seeds:
+        reverse.add(flat.outputs[number], seed)
+    return reverse.run(wrt)
+
+
+_CONTROL = {If: of_branches, Loop: of_loop}
 
 
 def _check(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> None:
@@ -112,8 +131,22 @@ class Reverse:
         old = self._cotangents.get(v)
         self._cotangents[v] = g if old is None else old + g
 
-    def run(self, of: Sequence[int], wrt: Sequence[Value]) -> list[Value]:
-        """The gradient of each of `wrt`, of the results with the numbers `of`."""
+    def check(self, of: Sequence[int], wrt: Sequence[Value]) -> None:
+        """Raises ModelError if no result with a number in `of` is computed from one of `wrt`."""
+        needed = {self.graph.outputs[n] for n in of}
+        for node in reversed(self.graph.nodes):
+            if any(v in needed for v in node.outputs):
+                needed.update(node.inputs)
+        missing = [v.name for v in wrt if v not in needed]
+        if missing:
+            names = ", ".join(self.graph.output_names[n] for n in of)
+            raise ModelError(
+                f"expected values on which {names} depends, found "
+                f"{', '.join(map(repr, missing))}; leave such values out of wrt"
+            )
+
+    def run(self, wrt: Sequence[Value]) -> list[Value]:
+        """The gradient of each of `wrt`, after cotangents were added to results."""
         problems: dict[str, None] = {}
         for node in reversed(self.graph.nodes):
             try:
@@ -122,23 +155,9 @@ class Reverse:
                 problems[f"node {node.loc!r}: {e}" if node.loc else str(e)] = None
         if problems:
             raise UnsupportedError("\n".join(problems))
-        needed = self._needed(of)
-        missing = [v.name for v in wrt if v not in needed]
-        if missing:
-            names = ", ".join(self.graph.output_names[n] for n in of)
-            raise ModelError(
-                f"expected values on which {names} depends, found {', '.join(map(repr, missing))}; "
-                "leave such values out of wrt"
-            )
-        return [self._cotangents.get(v) or zeros(self.b, v.type) for v in wrt]
-
-    def _needed(self, of: Sequence[int]) -> set[Value]:
-        """The values that the differentiated results are computed from."""
-        needed = {self.graph.outputs[n] for n in of}
-        for node in reversed(self.graph.nodes):
-            if any(v in needed for v in node.outputs):
-                needed.update(node.inputs)
-        return needed
+        return [
+            self._cotangents[v] if v in self._cotangents else zeros(self.b, v.type) for v in wrt
+        ]
 
     def step(self, node: Node) -> None:
         """Hand the cotangents of a node's results to its operands."""
@@ -147,11 +166,9 @@ class Reverse:
         if not any(g is not None for g in cotangents) or not any(wanted):
             return
         inputs, outputs = (tuple(self.new[v] for v in vs) for vs in (node.inputs, node.outputs))
-        for v, g, w in zip(
-            node.inputs,
-            gradients_of(Call(self.b, node.op, inputs, outputs, cotangents, wanted)),
-            wanted,
-            strict=True,
-        ):
+        call = Call(self.b, node.op, inputs, outputs, cotangents, wanted)
+        rule = _CONTROL.get(type(node.op))
+        gradients = gradients_of(call) if rule is None else rule(call, _backwards)
+        for v, g, w in zip(node.inputs, gradients, wanted, strict=True):
             if g is not None and w:
                 self.add(v, g)

@@ -82,6 +82,10 @@ from ({decision}):
 - *tensor*: from the tensor expression, by `te.gradient`; the operator `vjp` computes it;
 - *expansion*: from the operators of which a composite operator consists.
 
+The gradient of a branch (`if`) is a branch; that of a loop is a loop backwards over a trace of the
+carried values (`graph/passes/differentiate_control.py`). The loop's number of iterations and its
+shapes must be known before it runs.
+
 Where a function has no derivative, the rule is PyTorch's: `relu` and `abs` have the derivative 0 at
 0, `clip` has 1 at its limits, equal operands of `min` and `max` get half each, equal extremes of
 `reduce_max` and `reduce_min` share evenly (as `torch.amax`), `max_pool` takes the first maximum of
