@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.promotion import Number, Operand
 from tilesmith.frontend.aten.registry import aten_op
-from tilesmith.frontend.common.arithmetic import angle, floor_quotient
+from tilesmith.frontend.common.arithmetic import angle, expm1, floor_quotient, logarithm
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_, i32
 from tilesmith.ir.expr import Expr
@@ -34,27 +33,14 @@ for _name, _make in {
     aten_op(f"aten.{_name}.default")(partial(_function, make=_make))
 
 
-@aten_op("aten.log2.default")
-def log2(n: AtenNode, self: Value) -> Value:
-    return _logarithm(n, self, 2.0)
+def _formula(n: AtenNode, self: Value, formula: Callable[[Value], Value]) -> Value:
+    return formula(n.floating(self))
 
 
-@aten_op("aten.log10.default")
-def log10(n: AtenNode, self: Value) -> Value:
-    return _logarithm(n, self, 10.0)
-
-
-def _logarithm(n: AtenNode, x: Value, base: float) -> Value:
-    natural = fn.log(n.floating(x))
-    return natural * (1 / math.log(base))
-
-
-@aten_op("aten.expm1.default")
-def expm1(n: AtenNode, self: Value) -> Value:
-    """exp(x) - 1 as tanh(x / 2) * (exp(x) + 1), which is accurate for small x."""
-    x = n.floating(self)
-    half = x * 0.5
-    return fn.tanh(half) * (fn.exp(x) + 1)
+for _name, _of in {
+    "log2": partial(logarithm, base=2), "log10": partial(logarithm, base=10), "expm1": expm1,
+}.items():  # fmt: skip
+    aten_op(f"aten.{_name}.default")(partial(_formula, formula=_of))
 
 
 def _rounding(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:

@@ -45,6 +45,16 @@ def shifted_right(n: NodeContext, x: Value, by: Value) -> Value:
     return n.add(ew.BitShift("right"), x, by)
 
 
+def expm1(x: Value) -> Value:
+    """exp(x) - 1 as tanh(x / 2) * (exp(x) + 1), which is accurate for small x."""
+    return fn.tanh(x * 0.5) * (fn.exp(x) + 1)
+
+
+def logarithm(x: Value, base: float) -> Value:
+    """The logarithm of `x` to a base."""
+    return fn.log(x) * (1 / math.log(base))
+
+
 def angle(n: NodeContext, y: Value, x: Value) -> Value:
     """The angle between the x axis and the point (x, y), as C's atan2 computes it."""
     dtype = x.dtype

@@ -38,13 +38,16 @@ class Registry(Generic[F]):
         self, *names: str, since: int = 1, until: int | None = None, domain: str = ""
     ) -> Callable[[F], F]:
         """A decorator that registers an import function for the operators `names`, for versions
-        `since` to `until` inclusive.
+        `since` to `until` inclusive.  No two functions share a version.
         """
 
         def enter(function: F) -> F:
             for name in names:
-                entry = _Entry(since, until, function)
-                self._entries.setdefault((domain, name), []).append(entry)
+                entries = self._entries.setdefault((domain, name), [])
+                for e in entries:
+                    if since <= (e.until or since) and e.since <= (until or e.since):
+                        raise ValueError(f"operator {name!r} has two functions at version {since}")
+                entries.append(_Entry(since, until, function))
             return function
 
         return enter

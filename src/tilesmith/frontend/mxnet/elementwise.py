@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tilesmith.frontend.common.arithmetic import rounded_away
+from tilesmith.frontend.common.arithmetic import expm1, logarithm, rounded_away
 from tilesmith.frontend.common.networks import LayerNode
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.mxnet.registry import dtype_of, mxnet_op, same_operator
@@ -70,9 +70,9 @@ def _rounded_down(x: Value) -> Value:
 _FORMULAS: dict[str, Callable[[Value], Value]] = {
     "cbrt": _root,
     "degrees": lambda x: x * (180 / math.pi),
-    "expm1": lambda x: fn.where(abs(x) < 0.5, fn.tanh(x / 2) * (fn.exp(x) + 1), fn.exp(x) - 1),
-    "log10": lambda x: fn.log(x) * (1 / math.log(10)),
-    "log2": lambda x: fn.log(x) * (1 / math.log(2)),
+    "expm1": expm1,
+    "log10": partial(logarithm, base=10),
+    "log2": partial(logarithm, base=2),
     "radians": lambda x: x * (math.pi / 180),
     "rcbrt": lambda x: fn.reciprocal(_root(x)),
     "rint": _rounded_down,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
+from tilesmith.frontend.common.arithmetic import logarithm
 from tilesmith.frontend.common.networks import LayerNode, Layers
 from tilesmith.frontend.common.slots import Result
 from tilesmith.graph.nodes import Value
@@ -117,7 +119,7 @@ def log(n: LayerNode) -> Result:
 _UNARY: tuple[Callable[[Value], Value] | type[Op], ...] = (
     ew.Abs, ew.Neg, ew.Floor, ew.Ceil, lambda x: x * x, ew.Sqrt, ew.Rsqrt, ew.Exp, ew.Log, ew.Sin,
     ew.Cos, ew.Tan, ew.Asin, ew.Acos, ew.Atan, ew.Reciprocal, ew.Tanh,
-    lambda x: fn.log(x) * (1 / math.log(10)), ew.Round, ew.Trunc,
+    partial(logarithm, base=10), ew.Round, ew.Trunc,
 )  # fmt: skip
 """The functions of UnaryOp, by number."""
 

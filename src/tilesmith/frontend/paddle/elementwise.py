@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from tilesmith.frontend.common.arithmetic import floor_quotient, rounded_away
+from tilesmith.frontend.common.arithmetic import expm1, floor_quotient, logarithm, rounded_away
 from tilesmith.frontend.common.networks import LayerNode
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.paddle.registry import dtype_of, paddle_op, same_operator, tensors
@@ -59,10 +59,10 @@ for _name, _make in _SAME.items():
 same_operator(lambda: ew.Clip(0, 6), "relu6")
 
 _FORMULAS: dict[str, Callable[[Value], Value]] = {
-    "expm1": lambda x: fn.where(abs(x) < 0.5, fn.tanh(x / 2) * (fn.exp(x) + 1), fn.exp(x) - 1),
+    "expm1": expm1,
     "logsigmoid": lambda x: -fn.apply(act.Softplus(), -x),
-    "log10": lambda x: fn.log(x) * (1 / math.log(10)),
-    "log2": lambda x: fn.log(x) * (1 / math.log(2)),
+    "log10": partial(logarithm, base=10),
+    "log2": partial(logarithm, base=2),
     "square": lambda x: x * x,
     "tanh_shrink": lambda x: x - fn.tanh(x),
 }

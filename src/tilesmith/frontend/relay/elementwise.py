@@ -7,7 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tilesmith.frontend.common.arithmetic import floor_quotient, rounded_away, shifted_right
+from tilesmith.frontend.common.arithmetic import (
+    floor_quotient,
+    logarithm,
+    rounded_away,
+    shifted_right,
+)
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.relay.node import RelayNode, relay_op
 from tilesmith.graph.nodes import Value
@@ -77,8 +82,8 @@ def formula(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return enter
 
 
-formula("log2")(lambda x: fn.log(x) * (1 / math.log(2)))
-formula("log10")(lambda x: fn.log(x) * (1 / math.log(10)))
+formula("log2")(partial(logarithm, base=2))
+formula("log10")(partial(logarithm, base=10))
 formula("isfinite")(lambda x: abs(x) < math.inf)
 formula("round")(rounded_away)
 formula("cast_like")(lambda x, like: x.cast(like.dtype))

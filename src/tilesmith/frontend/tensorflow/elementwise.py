@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.frontend.common.arithmetic import angle, floor_quotient
+from tilesmith.frontend.common.arithmetic import angle, expm1, floor_quotient
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tensorflow.node import TfNode
 from tilesmith.frontend.tensorflow.registry import same_operator, tf_op
@@ -76,11 +76,7 @@ def atan2(n: TfNode) -> Result:
     return angle(n, n.input(0), n.input(1))
 
 
-@tf_op("Expm1")
-def expm1(n: TfNode) -> Result:
-    x = n.input(0)  # exp(x) - 1 = tanh(x / 2) * (exp(x) + 1), exact near 0
-    near = fn.tanh(x * 0.5) * (fn.exp(x) + 1)
-    return fn.where(n.add(ew.Abs(), x) < 1, near, fn.exp(x) - 1)
+tf_op("Expm1")(lambda n: expm1(n.input(0)))
 
 
 @tf_op("Erfc")

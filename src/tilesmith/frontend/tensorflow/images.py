@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from tilesmith.frontend.common.pools import pooled
+from tilesmith.frontend.common import pools
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.common.windows import (
     Geometry,
@@ -216,30 +217,16 @@ ACTIVATIONS = {
 """Activation functions that fused operators apply, by name."""
 
 
-def _pool(n: TfNode, rank: int, kind: str) -> Value:
+def _pool(n: TfNode, rank: int, kind: pools.Kind) -> Value:
     x = _images(n, n.input(0), rank)
     g = _geometry(n, x.type.shape[2:], _spatial(n, "ksize", rank))
-    return _back(n, pooled(n, x, "max" if kind == "max" else "average", g))
+    return _back(n, pools.pooled(n, x, kind, g))
 
 
-@tf_op("MaxPool")
-def max_pool(n: TfNode) -> Result:
-    return _pool(n, 4, "max")
-
-
-@tf_op("AvgPool")
-def avg_pool(n: TfNode) -> Result:
-    return _pool(n, 4, "average")
-
-
-@tf_op("MaxPool3D")
-def max_pool_3d(n: TfNode) -> Result:
-    return _pool(n, 5, "max")
-
-
-@tf_op("AvgPool3D")
-def avg_pool_3d(n: TfNode) -> Result:
-    return _pool(n, 5, "average")
+tf_op("MaxPool")(partial(_pool, rank=4, kind="max"))
+tf_op("AvgPool")(partial(_pool, rank=4, kind="average"))
+tf_op("MaxPool3D")(partial(_pool, rank=5, kind="max"))
+tf_op("AvgPool3D")(partial(_pool, rank=5, kind="average"))
 
 
 @tf_op("MaxPoolWithArgmax")

@@ -7,6 +7,7 @@ second.  The transposes around each of them become layouts later.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.common.windows import (
@@ -126,22 +127,15 @@ def finished(n: TfliteNode, y: Value, bias: Value | None) -> Value:
     return activate(n, y)
 
 
-@tflite_op("CONV_2D")
-def conv_2d(n: TfliteNode) -> Result:
-    check_floats(n, n.input(0), n.input(1))
-    return finished(n, plain(n, n.input(0), n.input(1)), n.optional(2))
+def _convolution(n: TfliteNode, make: Callable[[TfliteNode, Value, Value], Value]) -> Result:
+    x, w = n.input(0), n.input(1)
+    check_floats(n, x, w)
+    return finished(n, make(n, x, w), n.optional(2))
 
 
-@tflite_op("DEPTHWISE_CONV_2D")
-def depthwise_conv_2d(n: TfliteNode) -> Result:
-    check_floats(n, n.input(0), n.input(1))
-    return finished(n, depthwise(n, n.input(0), n.input(1)), n.optional(2))
-
-
-@tflite_op("CONV_3D")
-def conv_3d(n: TfliteNode) -> Result:
-    check_floats(n, n.input(0), n.input(1))
-    return finished(n, volume(n, n.input(0), n.input(1)), n.optional(2))
+tflite_op("CONV_2D")(partial(_convolution, make=plain))
+tflite_op("DEPTHWISE_CONV_2D")(partial(_convolution, make=depthwise))
+tflite_op("CONV_3D")(partial(_convolution, make=volume))
 
 
 @tflite_op("TRANSPOSE_CONV")
