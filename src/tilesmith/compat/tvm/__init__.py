@@ -31,6 +31,7 @@ from . import (
     te,
     testing,
     tir,
+    topi,
     transform,
 )
 from .driver import IRModule, build, lower
@@ -60,13 +61,12 @@ __all__ = [
     "IRModule", "Module", "auto_scheduler", "autotvm", "build", "comm_reducer", "compute",
     "contrib", "cpu", "create_schedule", "cuda", "device", "gpu", "lower", "max_value",
     "min_value", "nd", "opencl", "placeholder", "reduce_axis", "relay", "runtime", "scan",
-    "target", "te", "testing", "thread_axis", "tir", "transform",
+    "target", "te", "testing", "thread_axis", "tir", "topi", "transform",
 ]  # fmt: skip
 
 _ELSEWHERE = {
     "relax": "tilesmith.compile(model) compiles ONNX, PyTorch and a dozen other formats",
     "rpc": "`tilesmith tune --workers` measures on other machines",
-    "topi": "tilesmith.te.compute with the formula, or tilesmith.compile of a model",
 }
 
 
