@@ -12,11 +12,12 @@ from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.passes.move_transposes import move_transposes
 from tilesmith.graph.verify import verify
-from tilesmith.ir.dtypes import f32
+from tilesmith.ir.dtypes import DType, f32, i8, i16, i32, u8
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.conv import Conv
-from tilesmith.ops.elementwise import Add, Clip, Mul, Neg
+from tilesmith.ops.elementwise import Add, Cast, Clip, Mul, Neg
+from tilesmith.ops.gather import Gather
 from tilesmith.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceSum
 from tilesmith.ops.resample import Resample
 from tilesmith.ops.shape import Expand, Transpose
@@ -169,3 +170,35 @@ def test_random_chains_of_matrices(seed: int) -> None:
     for name, expected in evaluate(graph, [x]).items():
         np.testing.assert_allclose(answers[name], expected, rtol=1e-5, atol=1e-5)
     assert transposed(moved) <= transposed(graph)
+
+
+def looked_up(index: DType, first: int, entries: int = 256) -> Graph:
+    """A convolution, a lookup of its result in a list, another convolution; between the
+    convolutions the channels are last.
+    """
+    b = Builder("net")
+    x, w = b.input("x", TensorType(f32, (1, 8, 4, 4))), b.input("w", TensorType(f32, (8, 8, 1, 1)))
+    image = b.add(Cast(index), b.add(Transpose(LAST), b.add(Conv(), x, w)))
+    numbers = b.constant(np.linspace(-1, 1, entries).astype(np.float32))
+    place = b.add(Add(), b.add(Cast(i32), image), b.constant(np.asarray(first, np.int32)))
+    y = b.add(Transpose(FIRST), b.add(Gather(0), numbers, place))
+    return b.finish([b.add(Conv(), y, w)], ["y"])
+
+
+@pytest.mark.parametrize(("index", "first"), [(i8, 128), (u8, 0)])
+def test_a_lookup_moves(index: DType, first: int) -> None:
+    graph = looked_up(index, first)
+    moved = move_transposes(graph)
+    verify(moved)
+    assert transposed(moved) == 0
+    rng = np.random.default_rng(0)
+    arrays = [np.abs(rng.normal(size=v.type.static_shape)).astype(np.float32) for v in graph.inputs]
+    np.testing.assert_allclose(
+        evaluate(moved, arrays)["y"], evaluate(graph, arrays)["y"], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("index", "first", "entries"), [(i8, 0, 256), (u8, 0, 255), (i16, 0, 256)])
+def test_a_lookup_that_may_fail_stays(index: DType, first: int, entries: int) -> None:
+    """Its error states the position of the index."""
+    assert transposed(move_transposes(looked_up(index, first, entries))) > 0

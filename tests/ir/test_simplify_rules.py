@@ -7,7 +7,7 @@ import pytest
 from tilesmith.ir import prove
 from tilesmith.ir.affine import as_affine, from_affine
 from tilesmith.ir.bounds import eliminate
-from tilesmith.ir.dtypes import f32, f64, i8, i32
+from tilesmith.ir.dtypes import f32, f64, i8, i32, i64
 from tilesmith.ir.expr import (
     Binary,
     Broadcast,
@@ -23,11 +23,12 @@ from tilesmith.ir.expr import (
     VectorReduce,
     all_of,
     any_of,
+    cast,
     const,
     maximum,
     minimum,
 )
-from tilesmith.ir.intrinsics import call
+from tilesmith.ir.intrinsics import call, checked_index, checks_index
 from tilesmith.ir.parse import parse_expr
 from tilesmith.ir.simplify import EMPTY, can_prove, interval, simplify
 from tilesmith.ir.symbols import symbol
@@ -157,6 +158,14 @@ def test_reductions_and_lets() -> None:
 def test_calls_fold_and_move_into_broadcasts() -> None:
     assert simplify(call("sqrt", const(4.0))) is const(2.0)
     assert simplify(call("exp", Broadcast(X, 4))) is Broadcast(call("exp", X), 4)
+
+
+def test_the_check_of_an_index_that_is_surely_inside_goes() -> None:
+    byte = Load(Buffer("x", i8, (9,)), (const(0),))
+    place = cast(cast(byte, i32) + 128, i64)
+    assert simplify(checked_index(place, 256, 0), EMPTY) is simplify(place, EMPTY)
+    for index, extent in ((place, 255), (cast(byte, i64), 256), (place, Var("n"))):
+        assert checks_index(simplify(checked_index(index, extent, 0), EMPTY))
 
 
 def test_symbolic_ends() -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from tilesmith.codegen.math import expand_math
 from tilesmith.codegen.targets import target
+from tilesmith.ir.byte_lookups import lookup_instructions
 from tilesmith.loop.parse import parse_func
 from tilesmith.perf.cost import Prediction, Setting, constants_place, predict
+from tilesmith.perf.cycles import Instructions
 from tilesmith.perf.footprint import miss_rate, touched
 from tilesmith.perf.kernel_work import work_of
 from tilesmith.perf.machine import Machine, Rates
@@ -53,6 +55,19 @@ def stream(n: int) -> Work:
 def expected(w: Work, threads: int = 1, **changes: float) -> Prediction:
     rates = tuple(replace(r, **changes) for r in MACHINE.rates)
     return predict(w, replace(MACHINE, rates=rates), V3, Setting(threads))
+
+
+def test_a_lookup_in_registers_is_counted_by_its_instructions():
+    def each(entries: int) -> Instructions:
+        w = work(f"""def f(x: u8[1024], list: i8[{entries}], y: i8[1024]) -> y:
+    for i in range(32):
+        y[ramp(i * 32, 1, 32)] = list[i64(x[ramp(i * 32, 1, 32)])]
+""")
+        return w.regions[0].bodies[-1].each
+
+    registers, separate = each(256), each(257)
+    assert registers.alu - separate.alu == lookup_instructions(V3, 256, 32)
+    assert separate.load - registers.load == 32
 
 
 def test_a_register_tile_is_counted_exactly():

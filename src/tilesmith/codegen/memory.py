@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from tilesmith.ir.byte_lookups import byte_lookup, lookup_instructions
 from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, as_expr, const
 from tilesmith.ir.lane_offsets import lane_of
 from tilesmith.ir.loop_tables import ALLOCATED, SCOPES
@@ -16,6 +17,7 @@ from tilesmith.loop.nodes import Buffer, Store
 from tilesmith.loop.passes.workspace import buffer_bytes, element_count, is_constant
 from tilesmith.support.errors import InternalError
 
+from .byte_lookups import lookup
 from .hooks import Hooks
 from .indices import constant_access, flat_index, terms_of
 from .lane_loads import Reach, cover, known_lanes, place
@@ -228,6 +230,10 @@ class Memory:
             picked = self._picked(buffer, index, lanes, mask)
             if picked is not None:
                 return picked
+        if ramp is None:
+            looked_up = self._looked_up(buffer, index, lanes, mask)
+            if looked_up is not None:
+                return looked_up
         if ramp is None and not active and has_slow_gathers(self.module.target):
             one_by_one = self._collected(buffer, index, lanes)
             if one_by_one is not None:
@@ -302,6 +308,21 @@ class Memory:
             result = merged
             taken = [done or pick >= 0 for done, pick in zip(taken, picks, strict=True)]
         return result if all(taken) or mask is None else self._or_zero(mask.text, type_, result)
+
+    def _looked_up(self, buffer: Buffer, index: Expr, lanes: int, mask: Mask | None) -> str | None:
+        """Load elements of a short list of bytes from registers.  None for other buffers, and where
+        separate loads are as fast.
+        """
+        if buffer.dtype.bytes > 1 or not is_constant(buffer):
+            return None
+        how, entries = byte_lookup(self.module.target), element_count(buffer)
+        if lookup_instructions(self.module.target, entries, lanes) is None:
+            return None
+        assert how is not None
+        place, wide = self.value(index, mask), value_type(index.dtype, lanes)
+        place = self.emit(f"trunc {wide} {place} to {vector('i8', lanes)}")
+        entry = lookup(self.b, how, self.env.pointer(buffer), entries, lanes, place)
+        return entry if mask is None else self._or_zero(mask.text, vector("i8", lanes), entry)
 
     def _collected(self, buffer: Buffer, index: Expr, lanes: int) -> str | None:
         """Load elements one by one, since gathers are slower on some processors.  None unless

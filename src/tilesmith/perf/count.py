@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import affine_form
+from tilesmith.ir.byte_lookups import lookup_instructions
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Binary, Const, Expr, Load, Var, post_order, substitute
 from tilesmith.ir.interval import make
@@ -25,6 +26,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import called
 from tilesmith.loop import nodes
 from tilesmith.loop.nodes import Buffer, Func, Stmt
+from tilesmith.loop.passes.workspace import element_count, is_constant
 from tilesmith.loop.visit import own_exprs, walk
 
 from .cycles import Instructions
@@ -372,6 +374,13 @@ class _Reader:
             scope.count.alu += vectors
             scope.count.issued += vectors
             return float(vectors)
+        is_list = not write and size == 1 and is_constant(buffer)
+        entries = element_count(buffer) if is_list else 0
+        lookup = lookup_instructions(self.target, entries, lanes)
+        if lookup is not None:
+            scope.count.alu += lookup
+            scope.count.issued += lookup
+            return 0.0
         scope.count.issued += lanes
         return float(lanes)
 

@@ -5,8 +5,9 @@ Models with images [N, H, W, C] have transposes around each convolution:
     relu(transpose(conv(a)) + transpose(conv(b))), transposed back and read by another convolution
 
 A region is a set of connected nodes that don't depend on the order of axes: elementwise operators,
-joins, slices, pads, reductions.  It is computed on transposed values if this lowers the number of
-elements that are transposed at its border.  Constants are transposed at compile time.
+joins, slices, pads, reductions, lookups in a list.  It is computed on transposed values if this
+lowers the number of elements that are transposed at its border.  Constants are transposed at
+compile time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from tilesmith.graph.passes.dce import dce
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.base import Op
+from tilesmith.ops.elementwise import Add, Cast
 from tilesmith.ops.elementwise.base import Elementwise
+from tilesmith.ops.gather import Gather
 from tilesmith.ops.reduce import ArgMax, ArgMin, Reduction
 from tilesmith.ops.resample import Resample
 from tilesmith.ops.rules import normalize_axes
@@ -83,7 +86,7 @@ class _Regions:
         movable = [n for n in self._graph.nodes if self._moved(n) is not None]
         self._region = {n: n for n in movable}
         for node in movable:
-            for v in node.inputs:
+            for v in self._placed(node):
                 above = self._graph.producer.get(v)
                 if above in self._region and self._is_of_rank(v):
                     self._region[self._root(above)] = self._root(node)
@@ -109,13 +112,40 @@ class _Regions:
         if any(v.layout is not None or v.dtype.is_host for v in (*node.inputs, *node.outputs)):
             return None
         rank = len(self._perm)
-        ranks = {v.type.rank for v in node.inputs}
+        ranks = {v.type.rank for v in self._placed(node)}
         if max(ranks, default=0) != rank:
             return None
-        if isinstance(node.op, Elementwise):
+        if isinstance(node.op, Elementwise) or self._is_lookup(node):
             return node.op
         rule = next((r for kind, r in _RULES.items() if isinstance(node.op, kind)), None)
         return None if rule is None or ranks != {rank} else rule(node.op, self._perm)
+
+    def _placed(self, node: Node) -> tuple[Value, ...]:
+        """The operands whose elements are read where the result is written: all but the list of a
+        lookup.
+        """
+        return node.inputs[1:] if self._is_lookup(node) else node.inputs
+
+    def _is_lookup(self, node: Node) -> bool:
+        """Whether a node looks each element up in a list that has an entry for each value of the
+        elements' type.  A lookup that may fail stays where it is: its error states a position.
+        """
+        if not isinstance(node.op, Gather) or node.inputs[0].type.rank != 1:
+            return False
+        (count,), place, first = node.inputs[0].shape, node.inputs[1], 0
+        maker = self._graph.producer.get(place)
+        if maker is not None and isinstance(maker.op, Add):
+            place, by = maker.inputs
+            constant = self._graph.constant.get(by)
+            if constant is None or by.type.size != 1:
+                return False
+            first = int(constant.data.read().item())
+            maker = self._graph.producer.get(place)
+        if maker is not None and isinstance(maker.op, Cast):
+            place = min(place, maker.inputs[0], key=lambda v: v.dtype.bits)
+        if not place.dtype.is_int or not isinstance(count, int):
+            return False
+        return place.dtype.min + first >= 0 and place.dtype.max + first < count
 
     def _gain(self, region: Sequence[Node]) -> int:
         """The elements that are no longer transposed if a region is moved, minus those that are
@@ -123,7 +153,7 @@ class _Regions:
         """
         inside = set(region)
         made = {v for n in region for v in n.outputs if self._is_of_rank(v)}
-        read = dict.fromkeys(v for n in region for v in n.inputs if v not in made)
+        read = dict.fromkeys(v for n in region for v in self._placed(n) if v not in made)
         gain = 0
         for v in read:
             size = expected_size(v.type.shape)
@@ -197,7 +227,10 @@ class _Regions:
                 continue
             op = self._moved(node)
             assert op is not None
-            inputs = tuple(twin(restored.get(v, v)) for v in node.inputs)
+            placed = self._placed(node)
+            inputs = tuple(
+                twin(w) if v in placed else w for v in node.inputs for w in (restored.get(v, v),)
+            )
             outputs = []
             for v, type_ in zip(
                 node.outputs, infer(op, tuple(v.type for v in inputs)), strict=True

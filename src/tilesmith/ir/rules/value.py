@@ -196,7 +196,17 @@ def call(e: Call, ctx: Context) -> Expr:
             return folded
     if args and all(type(a) is Broadcast for a in args):
         return Broadcast(ctx.simplify(Call(e.name, tuple(map(uniform, args)), e.type)), e.lanes)
+    if e.name == "check_index" and _is_inside(args[0], args[1], ctx):
+        return args[0]
     return e if same(args, e.args) else Call(e.name, args, e.type)
+
+
+def _is_inside(index: Expr, extent: Expr, ctx: Context) -> bool:
+    """Whether an index surely is from 0 to extent - 1."""
+    place, least = ctx.interval(index), ctx.interval(extent).lo
+    if place.lo is None or place.hi is None or least is None:
+        return False
+    return place.lo >= 0 and place.hi < least
 
 
 def load(e: Load, ctx: Context) -> Expr:
