@@ -90,6 +90,12 @@ ALGEBRA = {
         "%a: i32[2] = add(%x, %c)\n%y: i32[2] = add(%d, %a)",
         "const %c: i32[] = [7]\n%y: i32[2] = add(%x, %c)",
     ),
+    "an integer sum after a difference": (
+        "%x: i32[2]",
+        "const %c: i32[] = [3]\nconst %d: i32[] = [-4]\n"
+        "%a: i32[2] = sub(%x, %c)\n%y: i32[2] = add(%d, %a)",
+        "const %c: i32[] = [-7]\n%y: i32[2] = add(%x, %c)",
+    ),
     "float chain stays": (
         M,
         "const %c: f32[] = [3.0]\nconst %d: f32[] = [4.0]\n"

@@ -27,7 +27,7 @@ from tilesmith.ir.intrinsics import checks_index
 from tilesmith.ir.storage import converted
 from tilesmith.support.errors import InternalError
 
-from . import saturate
+from . import high_products, saturate
 from .arithmetic import Arithmetic
 from .builder import Builder, ValueScope
 from .environment import Environment
@@ -250,6 +250,10 @@ class Values:
     def _cast(self, e: ir.Cast, mask: Mask | None) -> str:
         if e.a.dtype.is_storage or e.type.is_storage:
             return self.value(converted(e), mask)
+        product = high_products.high_product(e, self.module.target)
+        if product is not None:
+            factors = [self.value(v, mask) for v in (product.a, product.b)]
+            return high_products.write(self.b, product, e.lanes, *factors)
         if not self.module.strict:
             whole = saturate.rounded(e.a) if isinstance(e.a, ir.Cast) and e.type is f32 else None
             if isinstance(e.a, ir.Cast) and whole is not None:

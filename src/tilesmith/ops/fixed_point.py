@@ -6,6 +6,7 @@ with the factor rounds twice: in `DoublingHighMul`, then in `RoundingShift`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,13 +32,20 @@ class _OfWords(Elementwise, abstract=True):
             rules.reject(self.name, "inputs of element type i32", inputs[0].dtype)
 
 
+@dataclass(frozen=True)
 class DoublingHighMul(_OfWords):
     """a * b / 2^31 of i32 numbers, rounded to the nearest; ties round up.  If a and b are both the
     smallest number, the result saturates (ARM's SQRDMULH).
+
+    saturates: whether a and b may both be the smallest number.
     """
+
+    saturates: bool = True
 
     def element(self, a: Expr, b: Expr) -> Expr:
         high = cast((cast(a, i64) * cast(b, i64) + (1 << 30)) >> 31, i32)
+        if not self.saturates:
+            return high
         low = const(int(i32.min), i32)
         # the product 2^31 has wrapped to the smallest number; subtracting 1 gives the largest
         return high - cast(ir.all_of(a == low, b == low), i32)

@@ -64,7 +64,8 @@ def _scaled_sums(n: TfliteNode, x: Value, multipliers: np.ndarray, shifts: np.nd
 
 def high_product(n: TfliteNode, x: Value, multiplier: int | np.ndarray) -> Value:
     """Integers of type i32 times a multiplier that stands for `multiplier / 2^31`."""
-    return n.add(DoublingHighMul(), x, n.const(multiplier, i32))
+    may_saturate = bool(np.any(np.equal(multiplier, int(i32.min))))
+    return n.add(DoublingHighMul(may_saturate), x, n.const(multiplier, i32))
 
 
 def rounding_shift(n: TfliteNode, x: Value, bits: int | np.ndarray) -> Value:

@@ -250,6 +250,19 @@ def _integer_chain(kind: type[Op], combine: Any) -> Rule:
     return rule
 
 
+def _add_after_sub(r: Rewriter, n: Node) -> Result:
+    """(x - c) + d -> x + (d - c) on integers, which is exact because integers wrap."""
+    for a, d in _either_way(n):
+        inner = r.producer(a, Sub) if r.is_constant(d) else None
+        if inner is None or not r.is_single_use(a) or a.dtype.is_float:
+            continue
+        first, second = r.array(inner.inputs[1]), r.array(d)
+        if first is not None and second is not None:
+            with np.errstate(over="ignore"):
+                return r.add(Add(), inner.inputs[0], r.constant(second - first))
+    return None
+
+
 # Choices
 
 
@@ -273,7 +286,7 @@ def _where_not(r: Rewriter, n: Node) -> Result:
 
 
 _ARITHMETIC: dict[type[Op], tuple[Rule, ...]] = {
-    Add: (_add_zero, _add_negation, _integer_chain(Add, np.add)),
+    Add: (_add_zero, _add_negation, _integer_chain(Add, np.add), _add_after_sub),
     Sub: (_sub_zero,),
     Mul: (_mul_one, _integer_chain(Mul, np.multiply)),
     Div: (_div_one, _div_constant),
