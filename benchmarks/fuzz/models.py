@@ -469,6 +469,42 @@ def _mlmodel() -> bytes:
     return coreml.network(layers, (1, 2, 3, 4))
 
 
+def _stablehlo() -> bytes:
+    return b"""module @m attributes {mhlo.num_partitions = 1 : i32} {
+  func.func public @main(%x: tensor<2x3xf32>, %n: tensor<i32>) -> (tensor<2x3xf32>, tensor<2xi32>) {
+    %c = stablehlo.constant dense<0> : tensor<i32>
+    %w = stablehlo.constant dense<[[1.0, -2.0, 0.5], [0.0, 3.0, 1.0], [1.0, 1.0, 0x3F800000]]> : tensor<3x3xf32>
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<2x3xf32>, tensor<3x3xf32>) -> tensor<2x3xf32>
+    %1 = call @relu(%0) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+    %2:2 = stablehlo.while(%i = %c, %v = %1) : tensor<i32>, tensor<2x3xf32>
+    cond {
+      %8 = stablehlo.compare LT, %i, %n, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %8 : tensor<i1>
+    } do {
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %8 = stablehlo.add %i, %one : tensor<i32>
+      %9 = stablehlo.add %v, %x : tensor<2x3xf32>
+      stablehlo.return %8, %9 : tensor<i32>, tensor<2x3xf32>
+    }
+    %3 = stablehlo.slice %2#1 [0:2, 0:1] : (tensor<2x3xf32>) -> tensor<2x1xf32>
+    %4 = stablehlo.reshape %3 : (tensor<2x1xf32>) -> tensor<2xf32>
+    %5 = stablehlo.iota dim = 0 : tensor<2xi32>
+    %6:2 = "stablehlo.sort"(%4, %5) <{dimension = 0 : i64, is_stable = true}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>, %j: tensor<i32>, %k: tensor<i32>):
+      %8 = stablehlo.compare LT, %a, %b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %8 : tensor<i1>
+    }) : (tensor<2xf32>, tensor<2xi32>) -> (tensor<2xf32>, tensor<2xi32>)
+    return %2#1, %6#1 : tensor<2x3xf32>, tensor<2xi32>
+  }
+  func.func private @relu(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+    %cst = stablehlo.constant dense<0.0> : tensor<2x3xf32>
+    %0 = stablehlo.maximum %x, %cst : tensor<2x3xf32>
+    return %0 : tensor<2x3xf32>
+  }
+}
+"""  # noqa: E501
+
+
 MODELS: dict[str, Kind] = {
     "pt2": Kind(_archive, _run),
     "pt": Kind(_script, lambda p: run(ts.compile(p, torch.ones(2, 4), threads=1))),
@@ -484,6 +520,7 @@ MODELS: dict[str, Kind] = {
     "gguf": Kind(written(".gguf", _gguf), _read_gguf),
     "relay": Kind(_relay, _run),
     "nnvm": Kind(_nnvm, _run_of_size(2, 3, 8, 8)),
+    "stablehlo": Kind(written(".mlir", _stablehlo), _run),
     "keras": Kind(_keras, _run),
     "h5": Kind(written(".h5", _h5), _run),
     "saved_model": Kind(_saved_model, _run),

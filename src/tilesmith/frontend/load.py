@@ -31,6 +31,7 @@ from .onnx import ONNX
 from .openvino import OPENVINO
 from .paddle import PADDLE
 from .relay import RELAY
+from .stablehlo import STABLEHLO
 from .tensorflow import TENSORFLOW
 from .tflite import TFLITE
 from .torch import TORCH
@@ -40,6 +41,7 @@ FRONTENDS: tuple[Frontend, ...] = (
     KERAS,
     ARCHIVE,
     RELAY,
+    STABLEHLO,
     GGUF,
     MXNET,
     PADDLE,

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.lists import listed
+from tilesmith.frontend.common.slices import updated
 from tilesmith.frontend.common.slots import Reserved, Result, Slot
 from tilesmith.frontend.tensorflow.node import TfNode
 from tilesmith.frontend.tensorflow.registry import tf_op
 from tilesmith.frontend.tensorflow.tensors import OPEN, dims_of
-from tilesmith.frontend.tflite.slices import updated
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, i32, i64
 from tilesmith.ir.symbols import symbols_of

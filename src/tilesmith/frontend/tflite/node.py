@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.frontend.common.options import OptionNode
+from tilesmith.frontend.common.hlo.node import HloNode
 from tilesmith.frontend.common.states import States
 from tilesmith.frontend.tflite.model import Operator, Quantization, Tensor
 from tilesmith.graph.nodes import Value
@@ -19,7 +19,7 @@ from tilesmith.support.errors import ModelError
 
 
 @dataclass(slots=True, eq=False)
-class TfliteNode(OptionNode):
+class TfliteNode(HloNode):
     """One operator during import.
 
     operator: the operator as the file states it.
@@ -63,6 +63,9 @@ class TfliteNode(OptionNode):
     def output_dtype(self, index: int = 0) -> DType:
         return self.output_tensor(index).dtype
 
+    def output_dims(self, index: int = 0) -> tuple[int, ...] | None:
+        return self.output_tensor(index).dims
+
     @property
     def stored_zero(self) -> int:
         return self.quantization(self.output_tensor()).zero_point if self.is_quantized else 0
@@ -103,6 +106,9 @@ class TfliteNode(OptionNode):
         """An option that is a list of integers; empty if it is left out."""
         numbers = self.option(name)
         return tuple(map(int, numbers)) if isinstance(numbers, np.ndarray) else ()
+
+    def called(self, name: str) -> int:
+        return self.option(f"{name}_subgraph_index")
 
     def choice(self, name: str, among: tuple[str, ...]) -> str:
         """The name in `among` for an option that is a number."""

@@ -26,8 +26,6 @@ from tilesmith.frontend.tflite import (  # noqa: F401  (registers operators)
     shapes,
     slices,
     stablehlo,
-    stablehlo_functions,
-    stablehlo_indexing,
     variables,
     weights,
 )

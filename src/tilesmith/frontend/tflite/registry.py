@@ -71,15 +71,13 @@ def stored_op(*names: str) -> Callable[[_F], _F]:
 def same_operators(
     table: Mapping[str, Callable[[], Op]],
     arity: int = 1,
-    prefix: str = "",
     stored: Collection[str] = (),
 ) -> None:
-    """Register operators of numbers without options that equal ones of ours, by their names without
-    `prefix`.
+    """Register operators of numbers without options that equal ones of ours, by their names.
 
     stored: names of operators that compute with stored integers as with other numbers.
     """
 
     for name, make in table.items():
         for forms in (OPERATORS, FORMS) if name in stored else (OPERATORS,):
-            forms.register_same(make, prefix + name, arity=arity)
+            forms.register_same(make, name, arity=arity)

@@ -8,13 +8,14 @@ from tilesmith.frontend.common import computed
 from tilesmith.frontend.common.lists import listed, picked
 from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.shaping import reversed_sequences, symmetrically_padded
+from tilesmith.frontend.common.slices import updated
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.tflite.registry import stored_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import gather, rules, scatter, slicing
-from tilesmith.ops.functions import clamp, where
+from tilesmith.ops import gather, rules, slicing
+from tilesmith.ops.functions import where
 
 _FAR = 1 << 40
 """An index beyond every extent."""
@@ -212,23 +213,3 @@ def reverse_sequence(n: OptionNode) -> Result:
 @stored_op("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(n: OptionNode) -> Result:
     return updated(n, n.input(0), n.input(1), listed(n.input(2)))
-
-
-def updated(n: OptionNode, x: Value, update: Value, starts: Value) -> Value:
-    """`x` with `update` written at `starts`, which are clamped so that `update` lies inside."""
-    dims, sizes, rank = x.type.shape, update.type.shape, x.type.rank
-    if len(sizes) != rank or starts.type.size != rank:
-        n.bad(f"expected an update and starts for {x.type}, found {update.type}, {starts.type}")
-    room = [extents.difference(d, s) for d, s in zip(dims, sizes, strict=True)]
-    moved = [a for a in range(rank) if extents.are_equal(dims[a], sizes[a]) is not True]
-    if not moved:
-        return update
-    depth = moved[-1] + 1  # later axes are written whole
-    first = clamp(starts, 0, n.of_dims(room))
-    grid = sizes[:depth]
-    columns = [
-        (n.positions(sizes[a], depth, a) + picked(first, a).reshape(*[1] * depth)).expand(*grid)
-        for a in range(depth)
-    ]
-    indices = n.add(slicing.Concat(depth), *(c.reshape(*grid, 1) for c in columns))
-    return n.add(scatter.ScatterNd(), x, indices, update)

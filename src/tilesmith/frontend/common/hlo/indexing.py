@@ -1,4 +1,4 @@
-"""StableHLO's gathers, scatters and convolutions in TFLite files."""
+"""StableHLO's gathers, scatters and convolutions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ import numpy as np
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.common.windows import convolve, geometry
-from tilesmith.frontend.tflite.node import TfliteNode
-from tilesmith.frontend.tflite.registry import stored_op, tflite_op
-from tilesmith.frontend.tflite.stablehlo import padded
-from tilesmith.frontend.tflite.stablehlo_functions import combiner
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
@@ -19,8 +15,16 @@ from tilesmith.ir.types import same_dim
 from tilesmith.ops import gather, scatter, slicing
 from tilesmith.ops.functions import clamp, where
 
+from .elementwise import padded
+from .functions import combiner
+from .node import HloNode
+from .registry import hlo_op
 
-def _tuples(n: TfliteNode, indices: Value, length: int) -> Value:
+_FAR = -(1 << 62)
+"""An end before the first element, for a slice that runs backwards."""
+
+
+def _tuples(n: HloNode, indices: Value, length: int) -> Value:
     """Index tuples of `length` numbers along the last axis, i64."""
     rank, axis = indices.type.rank, n.option("index_vector_dim")
     if axis == rank:
@@ -32,7 +36,7 @@ def _tuples(n: TfliteNode, indices: Value, length: int) -> Value:
     return indices.cast(i64)
 
 
-def _spread(n: TfliteNode, starts: Value, sizes: Sequence[int]) -> Value:
+def _spread(n: HloNode, starts: Value, sizes: Sequence[int]) -> Value:
     """The index tuples [..., sizes..., K] of all elements of windows with starts [..., K]."""
     for i, size in enumerate(sizes):
         *batch, depth = starts.type.shape
@@ -42,16 +46,40 @@ def _spread(n: TfliteNode, starts: Value, sizes: Sequence[int]) -> Value:
     return starts
 
 
-@stored_op("STABLEHLO_GATHER")
-def gather_slices(n: TfliteNode) -> Result:
+def _batched(n: HloNode, starts: Value, axes: Sequence[int]) -> Value:
+    """Index tuples with a further index for each of `axes` of the indices, the position along it.
+
+    starts: the index tuples [..., K].
+    axes: axes of the indices as the operator counts them, with that of the tuples.
+    """
+    tuples, columns = n.option("index_vector_dim"), [starts]
+    batch = starts.type.shape[:-1]
+    for axis in n.axes(tuple(axes), starts.type.rank):
+        a = axis - (axis > tuples)
+        columns.append(n.expand(n.positions(batch[a], len(batch) + 1, a), (*batch, 1)))
+    return n.add(slicing.Concat(len(batch)), *columns) if axes else starts
+
+
+@hlo_op("gather", moves=True)
+def gather_slices(n: HloNode) -> Result:
+    return gathered(n, (), ())
+
+
+def gathered(n: HloNode, of_x: tuple[int, ...], of_indices: tuple[int, ...]) -> Value:
+    """A gather.
+
+    of_x: axes of the operand along which each position has indices of its own.
+    of_indices: the axes of the indices that stand for them.
+    """
     x, rank = n.input(0), n.input(0).type.rank
     names = ("offset_dims", "collapsed_slice_dims", "start_index_map", "slice_sizes")
     offsets, collapsed, mapped, sizes = (n.options(name) for name in names)
+    starts = _batched(n, _tuples(n, n.input(1), len(mapped)), of_indices)
+    collapsed, mapped = (*collapsed, *of_x), (*mapped, *of_x)
     kept = [a for a in range(rank) if a not in collapsed]
     n.axes(mapped, rank)
     if len(sizes) != rank or len(offsets) != len(kept) or any(sizes[a] != 1 for a in collapsed):
         n.bad(f"expected {rank} sizes and {len(kept)} axes, found {sizes} and {offsets}")
-    starts = _tuples(n, n.input(1), len(mapped))
     room = [extents.difference(x.type.shape[a], sizes[a]) for a in mapped]
     batch = starts.type.rank - 1
     places = _spread(n, clamp(starts, 0, n.of_dims(room)), [sizes[a] for a in mapped])
@@ -68,14 +96,23 @@ def gather_slices(n: TfliteNode) -> Result:
     return n.reshape(y, y.type.shape[:count])
 
 
-@stored_op("STABLEHLO_SCATTER")
-def scatter_slices(n: TfliteNode) -> Result:
-    """Elements of windows that lie outside of the operand are left out."""
+@hlo_op("scatter", moves=True)
+def scatter_slices(n: HloNode) -> Result:
+    return scattered(n, (), ())
+
+
+def scattered(n: HloNode, of_x: tuple[int, ...], of_indices: tuple[int, ...]) -> Value:
+    """A scatter.  Elements of windows that lie outside of the operand are left out.
+
+    of_x, of_indices: as in `gathered`.
+    """
     if len(n.slots) != 3:
         n.unsupported(f"a scatter of {(len(n.slots) - 1) // 2} tensors at once")
     x, updates, rank = n.input(0), n.input(2), n.input(0).type.rank
     names = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims")
     windows, inserted, mapped = (n.options(name) for name in names)
+    starts = _batched(n, _tuples(n, n.input(1), len(mapped)), of_indices)
+    inserted, mapped = (*inserted, *of_x), (*mapped, *of_x)
     kept = [a for a in range(rank) if a not in inserted]
     if len(windows) != len(kept) or any(not 0 <= a < rank for a in (*inserted, *mapped)):
         n.bad(f"expected {len(kept)} axes of windows, found {windows}")
@@ -89,7 +126,7 @@ def scatter_slices(n: TfliteNode) -> Result:
     wide = [updates.type.shape[order.index(axis_of[a])] if a in axis_of else 1 for a in rest]
     if not all(same_dim(a, b) for a, b in zip(inner, wide, strict=True)):
         n.unsupported("windows that are smaller than axes that no index chooses")
-    places = _spread(n, _tuples(n, n.input(1), len(mapped)), sizes)
+    places = _spread(n, starts, sizes)
     outer = [x.type.shape[a] for a in mapped]
     limits = n.of_dims(outer)
     is_inside = ((places >= 0) & (places < limits)).cast(i64).min((-1,))
@@ -102,7 +139,7 @@ def scatter_slices(n: TfliteNode) -> Result:
     moved = x.transpose(*mapped, *rest)
     rows = n.reshape(moved, (count, *inner))
     more = n.add(slicing.Pad((*(0,) * len(inner), 0, 1, *(0,) * len(inner))), rows)
-    c = combiner(n, "update_computation_subgraph_index", x)
+    c = combiner(n, "update_computation", x)
     tuples = n.reshape(row, (*row.type.shape, 1))
     y = n.add(scatter.ScatterNd(c.scatter if c is not None else "none"), more, tuples, updates)
     y = n.add(slicing.Slice((0,), (count,), (0,), (1,)), y)
@@ -110,11 +147,11 @@ def scatter_slices(n: TfliteNode) -> Result:
     return n.reshape(y, moved.type.shape).transpose(*back)
 
 
-@tflite_op("STABLEHLO_CONVOLUTION")
-def convolution(n: TfliteNode) -> Result:
+@hlo_op("convolution")
+def convolution(n: HloNode) -> Result:
     x, w = n.input(0), n.input(1)
-    if n.option("batch_group_count") > 1 or any(n.options("window_reversal")):
-        n.unsupported("groups of the batch, or windows that are reversed")
+    if n.option("batch_group_count") > 1:
+        n.unsupported("groups of the batch")
 
     def axes(*names: str) -> list[int]:
         return [a for name in names for a in (n.options(name) or (n.option(name),))]
@@ -124,6 +161,10 @@ def convolution(n: TfliteNode) -> Result:
     w = w.transpose(*axes("kernel_output_feature_dimension", "kernel_input_feature_dimension",
                           "kernel_spatial_dimensions"))  # fmt: skip
     rank = x.type.rank - 2
+    reversed_ = tuple(2 + i for i, r in enumerate(n.options("window_reversal")) if r)
+    if reversed_:
+        w = n.add(slicing.Slice((-1,) * len(reversed_), (_FAR,) * len(reversed_), reversed_,
+                                (-1,) * len(reversed_)), w)  # fmt: skip
     one = (1,) * rank
     spread = n.options("lhs_dilation") or one
     zeros = (0,) * (rank + 2)

@@ -1,0 +1,1 @@
+"""StableHLO's operators, for every format that holds them."""
