@@ -168,12 +168,12 @@ class Api:
         )
 
     def list(self, what: str, owner: int) -> list[int | None]:
-        """What `owner` has, such as the "Node_Inputs": addresses, None for what is absent."""
+        """Addresses of the parts of `owner`, such as its "Node_Inputs"; None for what is absent."""
         kind, _, plural = what.partition("_")
         count = getattr(self, f"{kind}_GetNum{plural}")(owner)
-        found = (ctypes.c_void_p * count)()
-        getattr(self, f"{kind}_Get{plural}")(owner, found, count)
-        return list(found)
+        addresses = (ctypes.c_void_p * count)()
+        getattr(self, f"{kind}_Get{plural}")(owner, addresses, count)
+        return list(addresses)
 
     def contents(self, attribute: int, kind: int = STRING) -> bytes:
         """The bytes of an attribute that is no tensor and no graph."""
@@ -193,9 +193,9 @@ class Api:
         keys, values, count = self.GetKeyValuePairs(pairs)
         texts = ctypes.POINTER(ctypes.c_char_p)
         both = (ctypes.cast(keys, texts), ctypes.cast(values, texts))
-        found = {both[0][i].decode(): both[1][i].decode() for i in range(count)}
+        entries = {both[0][i].decode(): both[1][i].decode() for i in range(count)}
         self.ReleaseKeyValuePairs(pairs)
-        return found
+        return entries
 
 
 def pointers(addresses: Sequence[int]) -> Any:

@@ -45,10 +45,10 @@ def claimed(api: Api, graph: int, options: Options, log: Callable[[int, str], No
 
     log: takes a level and a text.
     """
-    found = read(api, graph)
-    refused = found.unreadable | _with_other_values(found)
-    search = _Search(found, options, log)
-    source = Source(found.model, found.types, refused)
+    content = read(api, graph)
+    refused = content.unreadable | _with_other_values(content)
+    search = _Search(content, options, log)
+    source = Source(content.model, content.types, refused)
     parts = source.runs()
     made = [search.compiled(source, p) for p in parts]
     failed = [p for p, m in zip(parts, made, strict=True) if m is None]
@@ -56,7 +56,7 @@ def claimed(api: Api, graph: int, options: Options, log: Callable[[int, str], No
     if not culprits:
         rest = [c for p in failed for c in search.divided(source, p)]
         return [*(m for m in made if m is not None), *rest]
-    source = Source(found.model, found.types, refused | culprits)
+    source = Source(content.model, content.types, refused | culprits)
     return [c for p in source.runs() for c in search.all_of(source, p)]
 
 
@@ -72,8 +72,8 @@ class _Search:
             opened = dict.fromkeys(open_extents(model), (0, _LARGEST))
             # Programs are found in the cache by their models' bytes, which end at 2 GB.
             is_small = model.ByteSize() <= onnx.checker.MAXIMUM_PROTOBUF
-            given = model.SerializeToString() if is_small else model
-            executable = compiled(Request.of(given, self._options, dynamic=opened))
+            whole = model.SerializeToString() if is_small else model
+            executable = compiled(Request.of(whole, self._options, dynamic=opened))
         except TilesmithError as e:
             self._log(_VERBOSE, f"{len(part)} nodes are not tilesmith's: {e}")
             return None

@@ -50,15 +50,15 @@ def read(api: Api, graph: int) -> Read:
         make_opsetid(d.decode(), v) for d, v in zip(domains, versions, strict=True)
     )
     reader = _Reader(api)
-    found = Read(model, nodes, reader.types)
+    content = Read(model, nodes, reader.types)
     model.graph.CopyFrom(reader.graph(graph, ()))
     for i, node in enumerate(nodes):
         try:
             model.graph.node.append(reader.node(node))
         except OrtError:
             model.graph.node.append(reader.node(node, with_attributes=False))
-            found.unreadable.add(i)
-    return found
+            content.unreadable.add(i)
+    return content
 
 
 class _Reader:

@@ -38,7 +38,7 @@ _INFO = 1
 
 
 class Answers:
-    """What ONNX Runtime asks of the library, once and for each session."""
+    """The requests of ONNX Runtime to the library, once and for each session."""
 
     _api: Api
 
@@ -57,9 +57,9 @@ class Provider:
     def __init__(self, api: Api, entries: dict[str, str], logger: int) -> None:
         """entries: the configuration of the session.  logger: address of its logger."""
         prefix = f"ep.{NAME.lower()}."
-        given = {k.removeprefix(prefix): v for k, v in entries.items() if k.startswith(prefix)}
+        stated = {k.removeprefix(prefix): v for k, v in entries.items() if k.startswith(prefix)}
         self._api, self._entries, self._logger = api, entries, logger
-        self._options = options_of(given)
+        self._options = options_of(stated)
         self._executables: dict[str, Executable] = {}  # by name of each result
 
     def capability(self, graph: int, support: int) -> None:
@@ -79,11 +79,11 @@ class Provider:
         if not contexts:
             from .claims import claimed  # delayed: this imports the compiler
 
-            found = claimed(api, graph, self._options, self.log)
-            for claim in found:
+            chosen = claimed(api, graph, self._options, self.log)
+            for claim in chosen:
                 names = (s.name for s in claim.executable.outputs)
                 self._executables.update(dict.fromkeys(names, claim.executable))
-            claims = [tuple(c.nodes) for c in found]
+            claims = [tuple(c.nodes) for c in chosen]
         fusion = _Fusion(VERSION, True)
         for claim in claims:
             addresses = pointers(claim)
@@ -111,12 +111,12 @@ class Provider:
             else:
                 executable = self._executables[outputs[0]]
                 names = _names_of(executable)
-            at = [
+            positions = [
                 [n.index(v) for v in own] for n, own in zip((inputs, outputs), names, strict=True)
             ]
             if writes and room is not None:
                 room[i] = self._context_node(node, graph, executable)
-            made.append(Plan(self._api, executable, *at).native())
+            made.append(Plan(self._api, executable, *positions).native())
         return made
 
     def _names(self, node: int) -> tuple[list[str], list[str]]:
@@ -136,12 +136,14 @@ class Provider:
         return self._attribute(node, SOURCE) == NAME.encode()
 
     def _attribute(self, node: int, name: str) -> bytes:
-        found = self._api.Node_GetAttributeByName(node, name.encode())
-        return self._api.contents(found) if found else b""
+        attribute = self._api.Node_GetAttributeByName(node, name.encode())
+        return self._api.contents(attribute) if attribute else b""
 
     def _is_embedded(self, node: int) -> bool:
-        found = self._api.Node_GetAttributeByName(node, EMBEDDED.encode())
-        return not found or int.from_bytes(self._api.contents(found, _INT), sys.byteorder) != 0
+        attribute = self._api.Node_GetAttributeByName(node, EMBEDDED.encode())
+        return (
+            not attribute or int.from_bytes(self._api.contents(attribute, _INT), sys.byteorder) != 0
+        )
 
     def _restored(self, node: int, graph: int) -> Executable:
         """The executable of a context node.  Raises ModelError if its file is missing or bad."""
@@ -205,7 +207,7 @@ class Provider:
 
 
 class _Fusion(ctypes.Structure):
-    """How nodes are fused: without inputs for their constant initialisers."""
+    """The way that nodes are fused: without inputs for their constant initialisers."""
 
     _fields_ = (("version", ctypes.c_uint32), ("drops_initialisers", ctypes.c_bool))
 
@@ -229,7 +231,7 @@ class Plan:
         self._inputs, self._outputs = inputs, outputs
 
     def native(self) -> tuple[Any, ...]:
-        """What `csrc/provider.c` reads."""
+        """The structure that `csrc/provider.c` reads."""
         program, runner = self._executable.program, self._executable.runner
         symbols = {s.name: i for i, s in enumerate(program.symbols)}
         opened = (d for s in program.inputs for d in s.shape if isinstance(d, str))

@@ -81,8 +81,8 @@ def _add(
     pairs = [n if isinstance(n, tuple) else (n, {}) for n in names]
     if provider_options is not None:
         pairs = [(n, o) for (n, _), o in zip(pairs, provider_options, strict=True)]
-    for name, given in pairs:
-        texts = {str(k): str(v) for k, v in given.items()}
+    for name, stated in pairs:
+        texts = {str(k): str(v) for k, v in stated.items()}
         if name == NAME:
             threads = options.intra_op_num_threads
             own = {"threads": str(threads)} if threads > 0 else {}
