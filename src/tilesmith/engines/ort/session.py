@@ -19,6 +19,9 @@ from .spinning import without_spinning
 _LIBRARY = "tilesmith"
 """The name under which the library is registered."""
 
+_ANSWERS = Answers()
+"""One object for the process: the library begins once, and a refused registration keeps it."""
+
 
 def register() -> list[Any]:
     """Register the execution provider with ONNX Runtime, once for the process.
@@ -32,7 +35,7 @@ def register() -> list[Any]:
     Raises UsageError if this ONNX Runtime is older than 1.24.
     """
     if not _devices():
-        native.set_provider(Answers())
+        native.set_provider(_ANSWERS)
         try:
             onnxruntime.register_execution_provider_library(_LIBRARY, native.library_path())
         except (AttributeError, RuntimeError) as e:  # AttributeError: older than 1.22
