@@ -9,23 +9,32 @@ import pytest
 from tflite_oracle import check, one_graph
 from tflite_quantized_cases import I8, I16, U8, integers
 
+import tilesmith as ts
 from tflite_models import GraphWriter
 
 BYTES = {I8: (1 / 256, -128), U8: (1 / 256, 0), I16: (2.0**-15, 0)}
+
+
+def _model(
+    kind: str, shape: tuple[int, ...], dtype: Any, scale: float, zero: int, to: Any, of: Any,
+    options: str, **values: Any,
+) -> bytes:  # fmt: skip
+    """A model of an operator; `of` is the scale and zero point of its result."""
+
+    def build(g: GraphWriter) -> None:
+        a = g.input(shape, dtype, scale=scale, zero=zero)
+        y = g.tensor(shape, to, scale=of[0], zero=of[1])
+        g.op(kind, [a], [y], options, **values)
+        g.output(y)
+
+    return one_graph(build)
 
 
 def run(
     kind: str, x: np.ndarray, scale: float, zero: int, to: Any, of: Any, options: str, **values: Any
 ) -> None:
     """Compares an operator; `of` is the scale and zero point of its result."""
-
-    def build(g: GraphWriter) -> None:
-        a = g.input(x.shape, x.dtype, scale=scale, zero=zero)
-        y = g.tensor(x.shape, to, scale=of[0], zero=of[1])
-        g.op(kind, [a], [y], options, **values)
-        g.output(y)
-
-    check(one_graph(build), [x])
+    check(_model(kind, x.shape, x.dtype, scale, zero, to, of, options, **values), [x])
 
 
 def _rows(dtype: Any) -> list[np.ndarray]:
@@ -42,6 +51,18 @@ def test_softmax(dtype):
         zero = 0 if dtype is I16 else 3
         run("SOFTMAX", x, scale * unit, zero, dtype, BYTES[dtype], "SoftmaxOptions",
             beta=beta)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [I8, U8])
+def test_softmax_of_long_rows_of_equal_numbers(dtype: Any):
+    """TFLite's reference kernel stops at sums of 512 or more, so the shares are stated here."""
+    for count in (300, 511, 513, 1000, 4000):
+        model = _model("SOFTMAX", (2, count), dtype, 0.1, 3, dtype, BYTES[dtype],
+                       "SoftmaxOptions", beta=1.0)  # fmt: skip
+        exe = ts.compile(model)
+        found = exe(np.full((2, count), 7, dtype))
+        share = round(256 / count) + BYTES[dtype][1]
+        np.testing.assert_array_equal(found, np.full((2, count), share, dtype))
 
 
 def test_softmax_of_bytes_as_words():
