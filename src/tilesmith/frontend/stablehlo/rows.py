@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilesmith.frontend.common.arithmetic import angle, shifted_right
+from tilesmith.frontend.common.arithmetic import angle, expm1, rounded_away, shifted_right
 from tilesmith.frontend.common.hlo import elementwise, functions, indexing
 from tilesmith.frontend.common.slots import Result
 from tilesmith.graph.nodes import Value
@@ -61,9 +61,7 @@ def one_of(n: StablehloNode) -> Result:
 
 @stablehlo_op("exponential_minus_one")
 def exponential_minus_one(n: StablehloNode) -> Result:
-    x = n.input(0)
-    half = n.add(ew.Tanh(), x * 0.5)  # exp(x) - 1 = tanh(x / 2) (exp(x) + 1), exact near 0
-    return half * (n.add(ew.Exp(), x) + 1)
+    return expm1(n.input(0))
 
 
 @stablehlo_op("chlo.square")
@@ -78,10 +76,8 @@ def is_finite(n: StablehloNode) -> Result:
 
 
 @stablehlo_op("round_nearest_afz")
-def round_away(n: StablehloNode) -> Result:
-    x = n.input(0)
-    whole = n.add(ew.Trunc(), x)
-    return whole + n.add(ew.Sign(), x) * (abs(x - whole) >= 0.5).cast(x.dtype)
+def round_nearest_afz(n: StablehloNode) -> Result:
+    return rounded_away(n.input(0))
 
 
 @stablehlo_op("shift_right_logical")
