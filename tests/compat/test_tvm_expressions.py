@@ -179,6 +179,20 @@ def test_quotients_and_remainders_as_in_c(dtype: str):
     np.testing.assert_allclose(q, expected, rtol=1e-6)
 
 
+def test_a_gradient_with_a_head():
+    x, w = te.placeholder((4, 3), name="X"), te.placeholder((3, 5), name="W")
+    k = te.reduce_axis((0, 3), "k")
+    y = te.compute((4, 5), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="Y")
+    head = te.placeholder((4, 5), name="head")
+    (dw,) = te.gradient(y, [w], head)
+    f = tvm.build(te.create_schedule(dw.op), [x, head, dw])
+    values, weights, found = _random(4, 3), _random(4, 5), tvm.nd.empty((3, 5))
+    f(values, weights, found)
+    tvm.testing.assert_allclose(found, values.T @ weights, rtol=1e-5)
+    with pytest.raises(UsageError, match="expected head="):
+        te.gradient(y, [w])
+
+
 def test_the_names_of_2018():
     a = tvm.placeholder((16,), name="A")
     b = tvm.compute((16,), lambda i: tvm.if_then_else(i < 8, a[i], tvm.const(0.0, "float32")))

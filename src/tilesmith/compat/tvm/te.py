@@ -59,11 +59,11 @@ from .tir import (
 __all__ = [
     "Schedule", "Stage", "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan",
     "atanh", "ceil", "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "div",
-    "erf", "exp", "exp2", "extern", "floor", "floordiv", "floormod", "fmod", "if_then_else",
-    "indexdiv", "indexmod", "isinf", "isnan", "log", "log1p", "max", "max_value", "min",
-    "min_value", "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt", "scan", "sigmoid",
-    "sin", "sinh", "size_var", "sqrt", "sum", "tan", "tanh", "thread_axis", "trunc", "truncdiv",
-    "truncmod", "var",
+    "erf", "exp", "exp2", "extern", "floor", "floordiv", "floormod", "fmod", "gradient",
+    "if_then_else", "indexdiv", "indexmod", "isinf", "isnan", "log", "log1p", "max", "max_value",
+    "min", "min_value", "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt", "scan",
+    "sigmoid", "sin", "sinh", "size_var", "sqrt", "sum", "tan", "tanh", "thread_axis", "trunc",
+    "truncdiv", "truncmod", "var",
 ]  # fmt: skip
 
 Tensor = te.Tensor
@@ -195,10 +195,25 @@ def scan(
     return te.scan(init, update, state_placeholder, name)
 
 
+def gradient(output: te.Tensor, inputs: Any, head: te.Tensor | None = None) -> list[te.Tensor]:
+    """The derivatives of `output` with respect to each input, weighted by `head`.
+
+    head: a tensor of the output's shape.  None: the output has no dimensions, and its derivative is
+        wanted.
+
+    Raises UsageError for the Jacobian matrix of an output with dimensions.
+    """
+    if head is None and output.rank:
+        raise UsageError(
+            f"te.gradient of {output!r}: expected head=, a tensor of its shape, found None; rows of "
+            "the Jacobian matrix are gradients with heads that have a single one"
+        )
+    return list(te.gradient(output, inputs, head))
+
+
 def __getattr__(name: str) -> Any:
     ours = {
         "decl_tensor_intrin": "tilesmith.te.decl_tensor_intrin(name, result, emit)",
-        "gradient": "tilesmith.grad of a model",
         "hybrid": "tilesmith.te.extern with a LoopBuilder",
         "create_prim_func": "tvm.lower(s, args)",
     }.get(name)
