@@ -1,3 +1,4 @@
-"""Names of other compilers over Tilesmith's own: scripts written for them run with one import
-changed.  Nothing outside this package imports it.
+"""Interfaces of other compilers, implemented by Tilesmith: scripts run with one import changed.
+
+Nothing outside this package imports it.
 """

@@ -22,13 +22,13 @@ from tilesmith.tuning.template import tune_expression
 from .target import Target
 
 _NO_LIMIT = 7 * 86400.0
-"""Seconds of a search that is limited by its number of trials."""
+"""A time limit in seconds, so large that the number of trials ends the search."""
 
 _WORKLOADS: dict[str, Callable[..., Sequence[te.Tensor]]] = {}
 
 
 def register_workload(func: Any = None, f: Any = None, override: bool = False) -> Any:
-    """Give a function, which returns the parameters of a computation, a name for tasks."""
+    """Name a function for tasks.  The function returns the parameters of a computation."""
     if func is None or isinstance(func, str):
         return lambda found: _registered(func or found.__name__, found)
     return _registered(func.__name__, func)
@@ -60,8 +60,8 @@ class RecordToFile:
 class TuningOptions:
     """Options of a search.
 
-    num_measure_trials: most candidates to measure.
-    early_stopping: end when next to nothing is left to gain; the number is not used.
+    num_measure_trials: upper bound on the measured candidates.
+    early_stopping: any number makes the search end when almost nothing is left to gain.
     num_measures_per_round, verbose, builder, runner: accepted for TVM's scripts, without effect.
     measure_callbacks: logs to write.
     """
@@ -109,7 +109,7 @@ class SearchTask:
         return te.print_ops([t.op for t in self._args if isinstance(t.op, te.Compute)])
 
     def tune(self, tuning_options: TuningOptions, search_policy: Any = None) -> None:
-        """Measure candidates; each result is compared with that of the plain loops."""
+        """Measure candidates.  Their outputs are compared with those of the plain loops."""
         if search_policy is not None:
             raise UsageError("tune: leave search_policy out; `tilesmith.tune_expression(search=)`")
         told: set[str] = set()
@@ -134,8 +134,8 @@ class SearchTask:
         include_compatible: bool = False,
         layout_rewrite_option: Any = None,
     ) -> tuple[te.Schedule, Sequence[te.Tensor]]:
-        """The fastest schedule in a log, with its parameters; that of the rules if the log has no
-        faster one.
+        """The fastest schedule in a log, with its parameters.  If the log has no schedule of this
+        task, rules choose the schedule.
         """
         return self._template(self._best(log_file))
 

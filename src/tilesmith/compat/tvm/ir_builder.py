@@ -16,7 +16,7 @@ from tilesmith.support.errors import UsageError
 
 _KINDS = {"serial": "serial", "parallel": "parallel", "vectorize": "vectorized",
           "vectorized": "vectorized", "unroll": "unrolled", "unrolled": "unrolled"}  # fmt: skip
-"""Our kinds of loops by TVM's."""
+"""Tilesmith's kinds of loops, by TVM's names."""
 
 _CURRENT: ContextVar[te.LoopBuilder | None] = ContextVar("builder", default=None)
 
@@ -93,7 +93,7 @@ class IRBuilder:
         return self._builder.let(var_name, value)
 
     def likely(self, expr: Expr) -> Expr:
-        """The condition; which branch is frequent is not noted."""
+        """The condition, unchanged.  The hint that it is mostly true has no effect."""
         return expr
 
     def buffer_ptr(self, buf: Buffer, shape: Any = None) -> Buffer:

@@ -35,7 +35,7 @@ class NDArray(np.ndarray):
         return self
 
     def copyto(self, target: Any) -> NDArray:
-        """A copy in another array, or a new one on a device."""
+        """Copy to the array `target`, or to a new array if `target` is a device."""
         return array(self) if isinstance(target, Device) else target.copyfrom(self)
 
 

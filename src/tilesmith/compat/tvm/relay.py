@@ -64,7 +64,7 @@ def _from_pytorch(
     default_dtype: str = "float32",
     **other: Any,
 ) -> Imported:
-    """The module of a traced or scripted module of PyTorch, or of a plain one.
+    """The Relay module of a PyTorch module, which may be traced, scripted or neither.
 
     input_infos: the name of each input with its shape, or with its shape and element type.
     """
@@ -88,8 +88,8 @@ frontend = SimpleNamespace(
         "paddle", "darknet",
     )},
 )  # fmt: skip
-"""Functions of a model, and of shapes by input.  A model is a path, a file's bytes, or an object
-that `tilesmith.compile` takes.
+"""Functions that import a model, given the shapes of inputs by name.  A model is a path, a file's
+bytes, or an object that `tilesmith.compile` takes.
 """
 
 

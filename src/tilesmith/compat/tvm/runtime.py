@@ -93,7 +93,7 @@ class Module:
     """
 
     imported_modules: tuple[Module, ...] = ()
-    """None: the code of a device is part of the function."""
+    """Always empty: the code of a device is part of the function."""
 
     def __init__(self, function: KernelFunction, name: str) -> None:
         self.function = function
@@ -149,7 +149,7 @@ class Module:
 def timed(
     run: Callable[[], object], number: int, repeat: int, min_repeat_ms: int
 ) -> BenchmarkResult:
-    """The times of a call, after one that is not counted; parameters as for `time_evaluator`."""
+    """Times of calls, after a call that is not timed.  Parameters are as for `time_evaluator`."""
     run()
     count, times = number, []
     while len(times) < repeat:

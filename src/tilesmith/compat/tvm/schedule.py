@@ -18,7 +18,7 @@ from tilesmith.te.tensor import Compute, Operation
 Tensors: TypeAlias = "te.Tensor | Sequence[te.Tensor]"
 
 _SCOPES = {"": "heap", "global": "heap", "local": "stack", "shared": "shared"}
-"""Our names of TVM's memories."""
+"""Tilesmith's names of TVM's memories."""
 
 
 class Stage(te.Stage):
@@ -49,7 +49,7 @@ class Stage(te.Stage):
         super().set_scope(_scope(scope))
 
     def pragma(self, var: Any, pragma_type: str, pragma_value: Any = None) -> None:
-        """Notes that unroll become `unroll` of a loop; the compiler decides on others itself."""
+        """Unroll a loop for the pragma "unroll".  The pragmas in `_DECIDED` have no effect."""
         if pragma_type == "unroll":
             self.unroll(var)
         elif pragma_type not in _DECIDED:
@@ -70,7 +70,7 @@ _DECIDED = (
     "parallel_barrier_when_finish",
     "loop_partition_hint",
 )
-"""Notes without effect: the compiler unrolls, and divides loops among threads, by its own rules."""
+"""Pragmas without effect: the compiler's rules decide how to unroll and how to use threads."""
 
 
 class Schedule(te.Schedule):
@@ -112,7 +112,7 @@ class Schedule(te.Schedule):
         return super().rfactor(tensor, axis)
 
     def normalize(self) -> Schedule:
-        """This schedule, which is always normal."""
+        """This schedule.  Its loops begin at 0, so there is nothing to normalize."""
         return self
 
     def copy(self) -> Schedule:
@@ -125,8 +125,9 @@ class Schedule(te.Schedule):
             self.placed.append(te.Schedule.__getitem__(self, tensor).name)
 
     def in_memory(self, lowers: Any) -> Schedule:
-        """This schedule with each of `placed` in the fastest memory with which `lowers`, a function
-        that raises ScheduleError for what can't be lowered, accepts the schedule.
+        """A copy with each of `placed` in the fastest memory for which the schedule can be lowered.
+
+        lowers: lowers a schedule.  Raises ScheduleError if that is not possible.
         """
         made = self.copy()
         for name in self.placed:

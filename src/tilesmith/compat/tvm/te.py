@@ -191,7 +191,7 @@ def scan(
     tag: str = "",
     attrs: Any = None,
 ) -> Any:
-    """The tensor of all steps of a recurrence.  `inputs` follow from the expressions."""
+    """The tensor of all steps of a recurrence.  `inputs` has no effect."""
     return te.scan(init, update, state_placeholder, name)
 
 

@@ -149,7 +149,7 @@ indexdiv, indexmod = floordiv, floormod
 
 
 def div(a: Any, b: Any) -> Expr:
-    """The quotient of floats; of integers, rounded toward zero, as in C."""
+    """The quotient.  A quotient of integers is rounded toward zero, as in C."""
     a = as_expr(a)
     return a / b if a.dtype.is_float else truncdiv(a, b)
 

@@ -1,4 +1,4 @@
-"""TVM's `topi`: operators on tensors, over the operators here.
+"""TVM's `topi`: operators on tensors, made from Tilesmith's operators.
 
 Each function makes the tensor expressions of one operator (`tilesmith ops`).  Composite operators,
 such as softmax, become several tensors.
@@ -334,7 +334,7 @@ def _schedule(outs: Any, *_: Any, **__: Any) -> te.Schedule:
 
 
 class _Schedules:
-    """A room of schedules, such as `topi.x86`: each function has one answer, that of the rules."""
+    """A namespace of schedules, such as `topi.x86`.  Each function gives the rules' schedule."""
 
     def __getattr__(self, name: str) -> Callable[..., te.Schedule]:
         if not name.startswith("schedule_"):

@@ -18,7 +18,7 @@ from .target import Target
 
 _SHAPE = re.compile(r"\s*([^:\s]+):\[([\d,\s]+)\]")
 _DAY = 86400.0
-"""Seconds of a search that is limited by its number of trials."""
+"""A time limit in seconds, so large that the number of trials ends the search."""
 
 
 def _parser() -> argparse.ArgumentParser:

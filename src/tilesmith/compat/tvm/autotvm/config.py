@@ -1,4 +1,4 @@
-"""The decisions of a template: what each may be, and what is chosen."""
+"""The decisions of a template: the possible values and the chosen values."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ConfigEntity:
         self.flop = 0.0
 
     def axis(self, extent: Any) -> Any:
-        """A loop to declare decisions about, by itself or by its length."""
+        """A loop, given by itself or by its length, for the declaration of decisions."""
         return extent
 
     reduce_axis = axis
@@ -234,7 +234,7 @@ def decisions_of(entities: Sequence[Sequence[Any]]) -> Decisions:
 class ConfigSpace:
     """The decisions of a task.
 
-    space_map: what each decision may be, by its name.
+    space_map: the possible values of each decision, by its name.
     """
 
     space_map: dict[str, Knob]
@@ -271,7 +271,7 @@ def inside_template() -> bool:
 
 @contextmanager
 def deciding(config: Config) -> Iterator[ConfigEntity]:
-    """Let `get_config` give the decisions in `config`."""
+    """A context in which `get_config` returns the decisions in `config`."""
     entity = ConfigEntity(config)
     token = _CURRENT.set(entity)
     try:

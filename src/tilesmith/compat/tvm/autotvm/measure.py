@@ -1,4 +1,4 @@
-"""What is measured, and how."""
+"""Candidates, their measured times, and the options of measurements."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class MeasureInput(NamedTuple):
 
 
 class MeasureResult(NamedTuple):
-    """Its times in seconds.
+    """The measured times of a candidate.
 
-    costs: the times; empty after a failure.
-    error_no: 0 for a candidate that ran and was right.
-    all_cost: seconds of the whole measurement, which is not recorded: that of the runs.
+    costs: seconds of runs; empty after a failure.
+    error_no: 0 for a candidate that ran and computed the right outputs.
+    all_cost: seconds of a run, since the duration of the whole measurement is not recorded.
     timestamp: seconds since 1970.
     """
 

@@ -19,7 +19,7 @@ _TEMPLATES: dict[str, Callable[..., Any]] = {}
 
 
 def template(task_name: Any = None, func: Callable[..., Any] | None = None) -> Any:
-    """Make a function of arguments, which returns a schedule and its parameters, a template.
+    """Make a template of a function from arguments to a schedule and its parameters.
 
     Outside of tuning a call takes the best decisions of `apply_history_best`, or the defaults.
     """
@@ -45,9 +45,9 @@ def template(task_name: Any = None, func: Callable[..., Any] | None = None) -> A
 class Task:
     """A template with arguments.
 
-    name: the template's.
+    name: name of the template.
     args: its arguments.
-    target: where it is to run.
+    target: target of its code.
     """
 
     def __init__(self, name: str, args: Sequence[Any], target: Target | None = None) -> None:
@@ -64,7 +64,7 @@ class Task:
 
     @functools.cached_property
     def config_space(self) -> ConfigSpace:
-        """The decisions, as far as the default choices reach them."""
+        """The decisions that the template declares when it runs with the default choices."""
         seen: dict[str, Knob] = {}
         self.instantiate(Config(seen=seen))
         return ConfigSpace(seen)

@@ -1,4 +1,4 @@
-"""TVM's tuners, over the searches here."""
+"""TVM's tuners, implemented by Tilesmith's searches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .measure import MeasureInput, MeasureOption, MeasureResult
 from .task import Task
 
 _NO_LIMIT = 7 * 86400.0
-"""Seconds of a search that is limited by its number of trials."""
+"""A time limit in seconds, so large that the number of trials ends the search."""
 
 Callback = Callable[[Any, Sequence[MeasureInput], Sequence[MeasureResult]], object]
 
@@ -40,7 +40,7 @@ class Tuner:
         self.n_trial = 0
 
     def has_next(self) -> bool:
-        """Whether candidates are left; a search ends by itself."""
+        """Always true, since a search ends by itself when no candidates are left."""
         return True
 
     def tune(
@@ -51,10 +51,10 @@ class Tuner:
         callbacks: Sequence[Callback] = (),
         si_prefix: str = "G",
     ) -> None:
-        """Measure at most `n_trial` candidates.  Each result is compared with that of the plain
+        """Measure at most `n_trial` candidates.  Their outputs are compared with those of the plain
         loops.
 
-        early_stopping: end when next to nothing is left to gain; the number is not used.
+        early_stopping: any number makes the search end when almost nothing is left to gain.
         callbacks: called with the tuner, and the inputs and results that are new.
         """
         if not isinstance(measure_option, MeasureOption):

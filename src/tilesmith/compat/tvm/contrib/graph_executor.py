@@ -24,7 +24,7 @@ class GraphModule:
 
     @property
     def module(self) -> GraphModule:
-        """This object, whose `time_evaluator` scripts call."""
+        """This object.  Scripts call its `time_evaluator`."""
         return self
 
     def set_input(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:
