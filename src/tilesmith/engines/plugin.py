@@ -42,8 +42,8 @@ def programs_of_operators(
 ) -> dict[str, tuple[Program, ...]]:
     """By operator name, a program for each level.  An executable's only program is used as it is.
 
-    ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
-        arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
+    ops: for each operator's name a model as for `compile`, an executable, or a pair (schedule,
+        arguments) as for `build`, in which "auto" may replace the schedule.
     targets: levels of one kind of processor, the best first; empty: the target of `request`.
     request: the options of the compilation; its model is ignored.
 
@@ -108,16 +108,16 @@ def export_plugin(
     operator's name, and functions that compute output shapes and workspace size, and run the
     operator (docs/plugins.md).
 
-    ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
-        arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
-    folder: is created, and receives headers and library.
+    ops: for each operator's name a model as for `compile`, an executable, or a pair (schedule,
+        arguments) as for `build`, in which "auto" may replace the schedule.
+    folder: folder that is created for the headers and the library.
     name: name of the library: a C identifier.
     threads: threads for which operators are scheduled (default: as `compile`).
     targets: levels of one kind of processor, the best first, as for `export`.  Executables keep the
         target of their compilation.
 
     Weights are inside the library.  Raises the errors of `compile`, and UsageError for a name or
-    model that can't be an operator and if there is no C compiler.
+    model that can't be an operator, or if there is no C compiler.
     """
     request = Request.of(None, options, threads=threads)
     programs, folder = programs_of_operators(ops, targets, request), Path(folder)

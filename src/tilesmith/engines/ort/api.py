@@ -1,8 +1,8 @@
-"""The C API of ONNX Runtime, as far as the execution provider asks it: a table of functions.
+"""The functions of ONNX Runtime's C API that the execution provider calls from Python.
 
-Only facts of the published header are here: the place of each function in the array of all, the
-version of ONNX Runtime that it came with, and its arguments.  `csrc/provider.h` has those that need
-no Python.
+The tables repeat facts of the published header: each function's index in the array of functions,
+the version of ONNX Runtime that introduced it, and its arguments.  `csrc/provider.h` declares the
+functions that C code calls.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ VERSION = 24
 """The minor version of the C API that the provider needs, as in csrc/provider.h."""
 
 STRING = 5
-"""ONNX Runtime's number of the kind of attributes that are one string."""
+"""ONNX Runtime's number of the attribute type "string"."""
 
 _READ_BYTES = 4096
-"""Room for the contents of most attributes; the others are read twice."""
+"""Size of the first buffer for an attribute.  A larger attribute is read a second time."""
 
 
 class OrtError(TilesmithError):
-    """ONNX Runtime answered a question of the execution provider with a failure.
+    """A function of ONNX Runtime's C API failed.
 
-    outputs: what the function returned besides its status.
+    outputs: the values that the function returned besides its status.
     """
 
     def __init__(self, text: str, outputs: Sequence[Any] = ()) -> None:
@@ -38,10 +38,10 @@ class Row(NamedTuple):
     """A function.
 
     place: its index in the array of functions.
-    version: minor version of ONNX Runtime that it came with.
+    version: minor version of ONNX Runtime that introduced it.
     inputs, outputs: arguments by letter: p pointer, s text, z size, i 32-bit, l 64-bit integer,
         b truth.  Outputs follow the inputs and are returned.
-    result: what the function itself returns: a letter, v for nothing; empty: a status.
+    result: letter of the return value, v for nothing; empty if the function returns a status.
     """
 
     place: int
@@ -128,7 +128,7 @@ class Api:
     """The functions of the tables above, as methods.  Raises OrtError where one fails."""
 
     def __init__(self, address: int) -> None:
-        """address: of the array of functions."""
+        """address: the address of ONNX Runtime's array of functions."""
         self._bind(FUNCTIONS, address)
         self._bind(OF_PROVIDERS, self.GetEpApi())
         self._bind(OF_EDITORS, self.GetModelEditorApi())
@@ -176,7 +176,7 @@ class Api:
         return list(addresses)
 
     def contents(self, attribute: int, kind: int = STRING) -> bytes:
-        """The bytes of an attribute that is no tensor and no graph."""
+        """The bytes of an attribute that is neither a tensor nor a graph."""
         room = ctypes.create_string_buffer(_READ_BYTES)
         try:
             size = self.ReadOpAttr(attribute, kind, room, len(room))

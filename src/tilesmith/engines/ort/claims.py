@@ -40,8 +40,8 @@ class Claim:
 def claimed(api: Api, graph: int, options: Options, log: Callable[[int, str], None]) -> list[Claim]:
     """The parts of a graph, each with its executable.
 
-    A part is a maximal run of known nodes (see `Source`).  Where a part does not compile, the nodes
-    that can't be imported are left to others; if all can, the part is divided.
+    A part is a maximal run of known nodes (see `Source`).  If a part does not compile, other
+    providers get its nodes that can't be imported.  If all can be imported, the part is divided.
 
     log: takes a level and a text.
     """
@@ -70,7 +70,7 @@ class _Search:
             if not model.graph.output:
                 return None
             opened = dict.fromkeys(open_extents(model), (0, _LARGEST))
-            # Programs are found in the cache by their models' bytes, which end at 2 GB.
+            # The cache finds a program by its serialised model, which can't be larger than 2 GB.
             is_small = model.ByteSize() <= onnx.checker.MAXIMUM_PROTOBUF
             whole = model.SerializeToString() if is_small else model
             executable = compiled(Request.of(whole, self._options, dynamic=opened))
@@ -111,7 +111,7 @@ _OTHERS = {TensorProto.UNDEFINED, TensorProto.STRING, *NARROW}
 
 
 def _with_other_values(found: Read) -> set[int]:
-    """Positions of nodes that read or make what is no tensor of numbers of whole bytes."""
+    """Positions of nodes with an input or output, not a constant, of a type in `_OTHERS`."""
     constants = {t.name for t in found.model.graph.initializer}
 
     def is_other(name: str) -> bool:

@@ -24,12 +24,12 @@ _INT, _INTS, _FLOAT, _FLOATS, _STRING, _STRINGS, _GRAPH, _TENSOR = range(1, 9)
 
 @dataclass(slots=True)
 class Read:
-    """A graph as it was read.
+    """A graph of ONNX Runtime as a model of ONNX.
 
-    model: without functions; its initialisers are those that no caller can override.
-    nodes: the addresses of its nodes.
+    model: the model.  It has no functions, and only initialisers that no caller can override.
+    nodes: the addresses of the graph's nodes.
     types: by name, the types of values that are tensors.  A type has no shape where ONNX Runtime
-        does not know the rank; an open extent without a name is called after its value and axis.
+        does not know the rank; an open extent without a name is named after its value and axis.
     unreadable: positions of nodes with an attribute that the C API can't show.
     """
 
@@ -40,7 +40,7 @@ class Read:
 
 
 def read(api: Api, graph: int) -> Read:
-    """The model that a graph is."""
+    """Convert a graph, given by its address, to a model."""
     nodes = [n for n in api.list("Graph_Nodes", graph) if n is not None]
     model = onnx.ModelProto(ir_version=api.Graph_GetOnnxIRVersion(graph))
     count = api.Graph_GetNumOperatorSets(graph)
@@ -62,7 +62,7 @@ def read(api: Api, graph: int) -> Read:
 
 
 class _Reader:
-    """types: those of all values seen."""
+    """A converter of graphs.  types: by name, the types of all values so far."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -81,7 +81,7 @@ class _Reader:
         return made
 
     def node(self, node: int, with_attributes: bool = True) -> onnx.NodeProto:
-        """Raises OrtError for an attribute that the C API can't show."""
+        """Convert a node.  Raises OrtError for an attribute that the C API can't show."""
         api = self._api
         made = onnx.NodeProto(
             name=api.Node_GetName(node).decode(),
@@ -118,7 +118,7 @@ class _Reader:
         return "" if info is None else self._api.GetValueInfoName(info).decode()
 
     def _seen(self, info: int | None) -> str:
-        """The name of a value, whose type is kept."""
+        """The name of a value.  Its type is added to `types`."""
         name = self._name(info)
         if name and info is not None and name not in self.types:
             type_ = self._type(info, name)

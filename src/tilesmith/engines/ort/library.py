@@ -43,8 +43,8 @@ def export_custom_ops(
     `SessionOptions.register_custom_ops_library(path)` registers them.  A node of this `domain`
     calls an operator; the node's inputs and outputs have the operator's order and types.
 
-    ops: by name of the operator: a model as for `compile`, an executable, or a schedule and its
-        arguments (`(s, [x, y])`, as for `build`; "auto" in place of the schedule).
+    ops: for each operator's name a model as for `compile`, an executable, or a pair (schedule,
+        arguments) as for `build`, in which "auto" may replace the schedule.
     path: path of the shared library, such as "ops.so"; a file of this name is replaced, its folder
         is created.
     targets: levels of one kind of processor, the best first, as for `export`.  Executables keep the
@@ -54,7 +54,7 @@ def export_custom_ops(
         session's threads do not spin (`session.intra_op.allow_spinning` is "0"), else slower.
 
     Returns the path.  Weights are inside the library.  Raises the errors of `compile`, and
-    UsageError for models that can't be operators and if there is no C compiler.
+    UsageError for models that can't be operators, or if there is no C compiler.
     """
     request = Request.of(None, options, threads=threads)
     check_names(domain.split("."))

@@ -39,7 +39,7 @@ class Source:
 
     types: by name, the types of values.  A value without a type can't be an input or output of a
         part.
-    refused: positions in the model of nodes that are in no run.
+    refused: positions in the model of nodes that must not be in a part.
     order: for each node, its position in the model.
     """
 
@@ -164,13 +164,13 @@ class Source:
 
 
 def _order(nodes: Sequence[onnx.NodeProto], known: Sequence[bool]) -> list[int]:
-    """A topological order of nodes, given in one, with few runs of known nodes.
+    """Reorder topologically sorted nodes, so that known nodes form few runs.
 
-    A node's level is the largest number of steps from an unknown node to a known one on a path to
-    it.  Each level is a run of known nodes and then a run of unknown ones: an edge inside a level
-    never leads from an unknown node to a known one.
+    Each path to a node has some edges from an unknown node to a known node.  The node's level is
+    the largest number of such edges on one path.  Nodes are sorted by level.  In a level, known
+    nodes come first, since no edge in a level leads from an unknown node to a known node.
     """
-    makers: dict[str, tuple[int, bool]] = {}  # of a value: level, and whether it is known
+    makers: dict[str, tuple[int, bool]] = {}  # by value: level of its node, whether that is known
     keys = []
     for i, node in enumerate(nodes):
         before = [makers[name] for name in _read(node) if name in makers]

@@ -1,8 +1,8 @@
 """The execution provider of ONNX Runtime: which nodes of a session it computes, and how.
 
-`csrc/provider.c` passes on what ONNX Runtime asks.  Parts of a graph are compiled already when ONNX
-Runtime asks which nodes are supported: only what compiles is claimed.  A model of EPContext nodes
-needs no compiler, so this module imports none.
+`csrc/provider.c` passes ONNX Runtime's requests on to this module.  When ONNX Runtime asks which
+nodes are supported, the parts of the graph are compiled.  Only parts that compile are claimed.  A
+model of EPContext nodes needs no compiler, so the compiler is imported only for other models.
 """
 
 from __future__ import annotations
@@ -31,23 +31,25 @@ NAME = "TilesmithExecutionProvider"
 
 DOMAIN, CONTEXT = "com.microsoft", "EPContext"
 SOURCE, CONTENT, EMBEDDED = "source", "ep_cache_context", "embed_mode"
-"""Attributes of a context node: whose it is; a `.tsm`, or the name of its file; which of both."""
+"""Attributes of a context node: the provider that wrote it, the code (the bytes of a `.tsm` file or
+the file's name), and whether the code is embedded in the node.
+"""
 
 _INT = 1
 _INFO = 1
 
 
 class Answers:
-    """The requests of ONNX Runtime to the library, once and for each session."""
+    """Answers to `csrc/provider.c`: `begin` once per process, `session` once per session."""
 
     _api: Api
 
     def begin(self, address: int) -> None:
-        """address: of the array of ONNX Runtime's functions."""
+        """Store the C API.  address: the address of ONNX Runtime's array of functions."""
         self._api = Api(address)
 
     def session(self, options: int, logger: int) -> Provider:
-        """Raises UsageError for an option that is not known, or has an impossible value."""
+        """The provider for a session.  Raises UsageError for an unknown option or a bad value."""
         return Provider(self._api, self._api.entries(options), logger)
 
 
@@ -60,12 +62,12 @@ class Provider:
         stated = {k.removeprefix(prefix): v for k, v in entries.items() if k.startswith(prefix)}
         self._api, self._entries, self._logger = api, entries, logger
         self._options = options_of(stated)
-        self._executables: dict[str, Executable] = {}  # by name of each result
+        self._executables: dict[str, Executable] = {}  # by the name of each result
 
     def capability(self, graph: int, support: int) -> None:
         """Tell ONNX Runtime which nodes of a graph are computed together.
 
-        support: takes the answer.
+        support: address of the object that receives the answer.
 
         The nodes of a subgraph are left alone: the node that has the subgraph may be claimed as a
         whole.
@@ -94,10 +96,10 @@ class Provider:
         self.log(_INFO, f"{count} of {len(nodes)} nodes in {len(claims)} parts are tilesmith's")
 
     def compile(self, graphs: Sequence[int], fused: Sequence[int], places: int) -> list[Any]:
-        """For each graph, what `csrc/provider.c` reads of its compiled form.
+        """For each graph, the structure that `csrc/provider.c` reads (see `Plan.native`).
 
-        fused: the nodes that take the places of the graphs.
-        places: address of an array, for a context node for each graph.
+        fused: the node that replaces each graph.
+        places: address of an array that receives a context node for each graph; 0 for none.
         """
         made = []
         writes = self._entries.get("ep.context_enable") == "1"
@@ -163,7 +165,10 @@ class Provider:
         return Executable(program, self._options.threads)
 
     def _context_node(self, node: int, graph: int, executable: Executable) -> int:
-        """The address of a context node, which ONNX Runtime takes over.  node: the fused node."""
+        """Make a context node, and pass it to ONNX Runtime, which will release it.
+
+        Returns the node's address.  node: the fused node.
+        """
         api = self._api
         name = api.Node_GetName(node).decode()
         is_embedded = self._entries.get("ep.context_embed_mode") == "1"
@@ -181,14 +186,14 @@ class Provider:
             self._made("partition_name", name.encode()),
         ]
         inputs, outputs = _names_of(executable)
-        return api.CreateNode(  # which takes over the attributes
+        return api.CreateNode(  # takes ownership of the attributes
             CONTEXT.encode(), DOMAIN.encode(), name.encode(),
             texts(inputs), len(inputs), texts(outputs), len(outputs),
             pointers(attributes), len(attributes),
         )  # fmt: skip
 
     def _path_of(self, graph: int) -> str:
-        """The path of the context file of a model, where its user names none."""
+        """The default path of a model's context file."""
         path = Path(self._api.Graph_GetModelPath(graph).decode())
         return str(path.with_name(f"{path.stem}_ctx.onnx"))
 
@@ -207,16 +212,15 @@ class Provider:
 
 
 class _Fusion(ctypes.Structure):
-    """The way that nodes are fused: without inputs for their constant initialisers."""
+    """Options of a fusion, such as whether constant initialisers are inputs of the fused node."""
 
     _fields_ = (("version", ctypes.c_uint32), ("drops_initialisers", ctypes.c_bool))
 
 
 class Plan:
-    """The runs of a node.
+    """How a fused node runs.
 
-    The library runs most nodes by itself; `run` serves the others, and says what is wrong with a
-    run.
+    The library runs most nodes by itself.  `run` computes the other runs, and raises their errors.
     """
 
     def __init__(
@@ -226,7 +230,7 @@ class Plan:
         inputs: Sequence[int],
         outputs: Sequence[int],
     ) -> None:
-        """inputs, outputs: of those of the executable, their places among the node's."""
+        """inputs, outputs: index in the node of each input or output of the executable."""
         self._api, self._executable = api, executable
         self._inputs, self._outputs = inputs, outputs
 
@@ -253,7 +257,7 @@ class Plan:
         return self, runner.native, sizes, program.size_values, len(symbols), inputs, outputs
 
     def run(self, context: int) -> None:
-        """Run the node.  context: address of what ONNX Runtime knows about the run."""
+        """Run the node.  context: address of ONNX Runtime's context of the run."""
         executable = self._executable
         arrays = [
             self._read(self._api.KernelContext_GetInput(context, place), s.dtype.numpy)
@@ -287,7 +291,10 @@ def _names_of(executable: Executable) -> tuple[list[str], list[str]]:
 
 
 def _extent(extent: int | str, symbols: dict[str, int]) -> int:
-    """An extent as `csrc/provider.c` reads it; that of a formula is not used."""
+    """An extent as `csrc/provider.c` reads it: a number, or -1 - k for symbol number k.
+
+    The value for a formula is arbitrary, since it is not read.
+    """
     return extent if isinstance(extent, int) else -1 - symbols.get(extent, 0)
 
 

@@ -20,7 +20,9 @@ _LIBRARY = "tilesmith"
 """The name under which the library is registered."""
 
 _ANSWERS = Answers()
-"""One object for the process: the library begins once, and a refused registration keeps it."""
+"""The only `Answers` of the process.  The library calls `begin` once, and keeps this object even if
+ONNX Runtime refuses the registration.
+"""
 
 
 def register() -> list[Any]:
@@ -52,11 +54,11 @@ class InferenceSession(onnxruntime.InferenceSession):
 
     Arguments and methods are those of `onnxruntime.InferenceSession`.
 
-    sess_options: receives the provider, unless it has providers.  The provider's threads are
-        `intra_op_num_threads` if that is set.  The session's own threads do not spin unless the
-        options say so: they would take cores from the provider's.
+    sess_options: options to which the provider is added, unless they already have providers.  If
+        `intra_op_num_threads` is set, the provider has that many threads.  The session's own
+        threads do not spin unless the options say so: spinning takes cores from the provider.
     providers: as in ONNX Runtime; "TilesmithExecutionProvider" is one more name.  The default is
-        that provider, and ONNX Runtime's CPU for what it does not compute.
+        that provider, and ONNX Runtime's CPU provider for the remaining nodes.
 
     Raises UsageError if ONNX Runtime is older than 1.24, and ONNX Runtime's errors.
     """
@@ -90,7 +92,7 @@ def _add(
             threads = options.intra_op_num_threads
             own = {"threads": str(threads)} if threads > 0 else {}
             options.add_provider_for_devices(register(), {**own, **texts})
-        elif name != "CPUExecutionProvider":  # which every session has, as the last one
+        elif name != "CPUExecutionProvider":  # every session has it as the last one
             options.add_provider(name, texts)
 
 
@@ -105,9 +107,9 @@ def compile_context(
     """Write a model in which compiled nodes are context nodes: a session of it compiles nothing.
 
     model: a path to an ONNX file, or its bytes.
-    path: of the new model.
-    sess_options: as of `InferenceSession`.
-    embed: whether the compiled code is inside the model, or in `.tsm` files beside it.
+    path: path of the new model.
+    sess_options: options of the session, as for `InferenceSession`.
+    embed: whether the compiled code is inside the model; otherwise it is in `.tsm` files beside it.
 
     The code runs on processors like this one, or of the level in the option "target".  Returns the
     path.  Raises UsageError if ONNX Runtime is older than 1.24, and ONNX Runtime's errors.

@@ -8,8 +8,9 @@ NO_SPINNING = "session.intra_op.allow_spinning", "0"
 
 
 def without_spinning(options: Any) -> None:
-    """Let a session's threads not spin unless its `onnxruntime.SessionOptions` say so: threads that
-    spin would take cores from ours.
+    """Disable spinning of a session's threads, unless its `onnxruntime.SessionOptions` set it.
+
+    Spinning threads would take cores from Tilesmith's threads.
     """
     try:
         options.get_session_config_entry(NO_SPINNING[0])

@@ -135,5 +135,5 @@ def _metadata() -> Any:
     return None if context is None else context.fw_metadata
 
 
-# A backend is first called after tracing, so this must be set up when the module is loaded.
+# Dynamo first calls a backend after tracing, so it is told at import to trace recurrent modules.
 trace_recurrent_modules(backend)

@@ -205,7 +205,7 @@ def _divided(
     for n in whole.graph.nodes:
         if n.op == "call_module":
             part = whole.get_submodule(n.target)
-            assert isinstance(part, torch.fx.GraphModule)  # the partitioner made it
+            assert isinstance(part, torch.fx.GraphModule)  # the type that the partitioner makes
             constant = [i for i, a in enumerate(n.args) if a.name in static]
             delattr(whole, n.target)
             object.__setattr__(whole, n.target, Piece(part, constant, options, weights.freeze))

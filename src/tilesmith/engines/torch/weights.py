@@ -55,7 +55,8 @@ class Weights:
         """Cache code, at first with all weights as constants.
 
         numbers: numbers of the inputs that are weights.
-        make: compiles for the inputs of a call, with the inputs of these numbers as constants.
+        make: compiles code, given the inputs of a call and the numbers of the inputs that become
+            constants.
         freeze: whether PyTorch counts all writes to weights.
         """
         self.numbers = list(numbers)
