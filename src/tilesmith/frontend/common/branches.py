@@ -88,8 +88,7 @@ def branched(
 def selected(
     n: CallingNode, index: Value, branches: Sequence[Any], arguments: Sequence[Slot], first: int = 0
 ) -> Result:
-    """The results of graph number `index` - `first` of `branches`, or of the last graph if that
-    number is out of range.
+    """The results of `branches[index - first]`, or of the last branch if there is no such branch.
 
     `n.inline` and `n.nest` must accept functions of a builder and arguments in place of graphs.
     """

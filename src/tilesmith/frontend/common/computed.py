@@ -30,7 +30,7 @@ def taken(n: NodeContext, x: Value, axis: int, places: Value) -> Value:
     """The slices of x at `places` along `axis`.  The places are clamped to the axis, so the kernel
     need not check them.
     """
-    if same_dim(x.type.shape[axis], 0):  # then nothing is taken
+    if same_dim(x.type.shape[axis], 0):  # there is nothing to take
         dims = (*x.type.shape[:axis], *places.type.shape, *x.type.shape[axis + 1 :])
         return n.const(0, x.dtype).expand(*dims)
     last = n.of_dims((extents.difference(x.type.shape[axis], 1),))

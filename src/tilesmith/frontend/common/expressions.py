@@ -145,14 +145,14 @@ class _Loops(_Defined, abstract=True):
 
     def loops(self, *types: TensorType) -> Func:
         func = self.made(types).loops
-        assert func is not None  # otherwise the composite would have chosen the other class
+        assert func is not None  # the composite chose this class for its loops
         return func
 
 
 def define(definition: Definition) -> type[Op]:
     """Define the operator's class and enter it in the table of operators as "namespace.name".
 
-    Raises UsageError if a parameter, a number or string, has the name of a member of all operators.
+    Raises UsageError if a parameter that is not a tensor has the name of a member of `Op`.
     """
     name = definition.name.replace("::", ".")
     for p in definition.parameters:
@@ -204,7 +204,8 @@ def _made(definition: Definition, op: _Defined, types: tuple[TensorType, ...]) -
     schedule, outputs, inputs = _called(definition, op.attributes, inputs)
     if schedule is None and unscheduled(outputs) is not None:
         schedule = create_schedule(outputs)
-    # Lower here, where the call is known, since lowering refuses reads that may be out of bounds.
+    # Lowering refuses reads that may be out of bounds.  Lower here, so that the error is raised
+    # where the operator is called.
     func = _lowered(schedule or create_schedule(outputs), inputs, outputs)
     for buffer, t in zip(func.buffers, (*inputs, *outputs), strict=True):
         if buffer.shape != t.shape:

@@ -1,6 +1,6 @@
 """Safe opening of files with external tensor data.
 
-A model names its data files itself, so a hostile model could name any file of the machine. Files
+A model names its data files itself, so a hostile model could name any file of the machine.  Files
 are opened beneath the model's folder one path component at a time, relative to the folder opened
 before (`openat`), and links are refused at every step, with one exception.  Only regular files are
 read, and only within their size.

@@ -65,8 +65,8 @@ class FoldingBuilder(Builder):
     def __init__(self, name: str = "main") -> None:
         super().__init__(name)
         self.always_runs = True
-        """Whether every run reaches the builder's nodes.  If so, their demands on sizes and known
-        values are demands on the model, else only on the runs that reach the nodes.
+        """Whether every run reaches the builder's nodes.  If so, the nodes restrict the sizes and
+        known values of all runs, otherwise only those of the runs that reach the nodes.
         """
         self._origin: dict[Value, tuple[Op, tuple[Value, ...], int]] = {}
         self._folded: dict[Value, np.ndarray] = {}
@@ -118,9 +118,9 @@ class FoldingBuilder(Builder):
         The small result of an equal earlier operator is reused, so that a size computed twice is
         measured once.
 
-        The operator may need two extents to be equal that are equal only for some sizes.  If no
-        symbol can be replaced so that they always are, they are assumed to be equal, and a run
-        checks this before it begins (decision 75).
+        An operator may demand that two extents are equal, while that holds only for some sizes.
+        If no replacement of a symbol makes them always equal, they are assumed to be equal.  A
+        run checks this before it begins (decision 75).
 
         Errors do not name `loc`: the importer adds it to all errors of a node.  Raises ModelError
         if a result has more than `MAX_ELEMENTS` elements even if each symbol is 1, UnequalDims if

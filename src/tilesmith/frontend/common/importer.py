@@ -1,7 +1,7 @@
 """Importing node by node: a node that fails does not stop the walk.
 
 An unsupported node is recorded, and its outputs become `FAILED`.  Nodes that use a failed output
-are skipped. All problems are reported together at the end (`problems.report`).
+are skipped.  All problems are reported together at the end (`problems.report`).
 """
 
 from __future__ import annotations

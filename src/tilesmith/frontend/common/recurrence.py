@@ -13,7 +13,7 @@ from tilesmith.ir.types import TensorType
 
 Step: TypeAlias = "Callable[[Body, Value, Value, Sequence[Value]], tuple[Sequence[Value], Value]]"
 """Adds a step to a body, for the step's number, the sequence's element and the state before the
-step. Returns the state after the step, and the step's output.
+step.  Returns the state after the step, and the step's output.
 """
 
 

@@ -81,8 +81,8 @@ def gathered(n: NodeContext, x: Value, indices: Value, axis: int, shared: int) -
     between = axis - shared
     x = x.transpose(*range(shared), axis, *range(shared, axis), *range(axis + 1, rank))
     y = n.add(gather.GatherNd(shared), x, n.reshape(indices, (*indices.type.shape, 1)))
-    # In y, the indices' own axes precede the axes of x between the shared axes and `axis`.  The
-    # result has these two groups in the other order.
+    # y has the indices' own axes, then the axes of x between the shared axes and `axis`.  In the
+    # result, these two groups of axes are exchanged.
     own = range(shared, shared + places)
     moved = range(shared + places, shared + places + between)
     return y.transpose(*range(shared), *moved, *own, *range(moved.stop, y.type.rank))

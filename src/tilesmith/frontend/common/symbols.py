@@ -156,8 +156,8 @@ class Symbols:
         return symbol(key, low, high, expected)
 
     def restrict(self, error: UnequalDims) -> None:
-        """Replace a symbol so that two extents are equal.  If no replacement exists, choose the
-        sizes for which the program is made fast such that the extents are equal.  Raises
+        """Replace a symbol so that two extents are equal for all sizes.  If that is not possible,
+        change expected sizes so that the extents are equal for these sizes.  Raises
         OpenDimensionError if neither is possible.
         """
         replaced = replacement(error.first, error.second)

@@ -153,8 +153,9 @@ class StablehloImporter(Importer):
         return self.results(Part(function.body, None), arguments)
 
     def _branches(self, node: StablehloNode, scope: Scope, first: int = 0) -> Sequence[Slot]:
-        """The results of the region that a bool or a number chooses among those from `first` on;
-        the last one's for a number out of range.
+        """The results of the region that the operand, a bool or a number, chooses.
+
+        Regions before `first` do not count.  A number out of range chooses the last region.
         """
         regions = node.operation.regions
         if first + 1 == len(regions) or not regions:
@@ -182,7 +183,7 @@ class StablehloImporter(Importer):
     def _added(
         self, part: Any, arguments: Sequence[Slot], scope: Scope, body: Body | None = None
     ) -> list[Slot]:
-        """The results of a region, or of a function of a scope, that stands in `scope`."""
+        """The results of a part in `scope`.  The part is a region, or a function of a scope."""
         if isinstance(part, Region):
             return self.results(Part(part, scope), arguments, body)
         return list(part(Scope(scope, body)))

@@ -1,5 +1,6 @@
-"""The text of StableHLO, as `jax.jit(f).lower(x).as_text()` and MLIR's printer write it: operations
-in their own forms and in MLIR's generic one.
+"""The parser of StableHLO's text, as `jax.jit(f).lower(x).as_text()` and MLIR's printer write it.
+
+An operation is in MLIR's generic form, or in its custom assembly form.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TOKEN = re.compile(
 _WORDS = {"true": True, "false": False, "unit": True}
 _OPENING, _CLOSING = "([{<", ")]}>"
 _STRUCTURES = frozenset({"dimension_numbers", "dot_dimension_numbers", "scatter_dimension_numbers"})
-"""Attributes whose parts are the operation's own attributes here."""
+"""Attributes that are structures.  Their fields become attributes of the operation."""
 
 _WINDOW = {
     "stride": "window_strides", "pad": "padding", "lhs_dilate": "lhs_dilation",
@@ -54,11 +55,11 @@ _LONG = {
     ("pad", "interior"): "interior_padding",
     ("dynamic_slice", "sizes"): "slice_sizes",
 }
-"""The names of attributes by operator and the name in its own form."""
+"""The full names of attributes, by operator and by the name in its custom assembly form."""
 
 
 def parse(text: str) -> Module:
-    """The module of a text.  Raises ModelError, with a line, for a text that is none."""
+    """The module of a text.  Raises ModelError, with a line, for any other text."""
     return _Parser(text).module()
 
 
@@ -366,7 +367,7 @@ class _Parser:
         return start, self._int(), self._int() if self._take(":") else 1
 
     def _named(self, name: str, attributes: dict[str, Any]) -> None:
-        """An attribute that an operation's own form states."""
+        """Read an attribute `KEY = VALUE` of an operation's custom assembly form."""
         key = self._next()
         self._expect("=")
         if key == "dim_numbers":
@@ -591,7 +592,7 @@ def _plain(name: str) -> str:
 
 
 def _applied(name: str, types: tuple[Type, ...], line: int) -> Region:
-    """The region of a reduction by one operation."""
+    """The region of a reduction that combines two elements by the operation `name`."""
     kind = types[0] if types else ""
     if not isinstance(kind, Tensor):
         raise ModelError(f"line {line}: expected a reduction of a tensor, found {kind!r}")

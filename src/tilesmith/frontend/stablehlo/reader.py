@@ -88,7 +88,7 @@ def _graph(module: Module, given: Given) -> Graph:
 
 
 def output_names(count: int, taken: set[str]) -> list[str]:
-    """Names of outputs: a module gives them none."""
+    """Names for outputs, since outputs have no names in a module."""
     names = ["output"] if count == 1 else [f"output{i}" for i in range(count)]
     return [f"{n}_" if n in taken else n for n in names]
 

@@ -1,4 +1,4 @@
-"""The operations that TFLite's files do not have."""
+"""Import functions of the StableHLO operations that TFLite's files do not have."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SAME: dict[str, Callable[[], Op]] = {
     "chlo.sinh": ew.Sinh,
     "chlo.tan": ew.Tan,
 }
-"""Our operator for operations of one operand that equal one of ours."""
+"""Operations of one operand -> the equal operator of Tilesmith."""
 
 
 for _name, _make in _SAME.items():
@@ -233,8 +233,9 @@ def reduce(n: StablehloNode) -> Result:
 def _folded(
     n: StablehloNode, tensors: tuple[Value, ...], init: tuple[Value, ...], axis: int
 ) -> tuple[Value, ...]:
-    """Tensors whose `axis` has one element, which combines all: halves are combined until one
-    element is left.  The region's operations work on tensors as on numbers.
+    """Reduce `axis` to one element: its two halves are combined until one element is left.
+
+    The region's operations work on tensors as on numbers.
     """
     extent = n.extent(tensors[0], axis)
     if extent == 0:
@@ -263,7 +264,7 @@ def _range(n: StablehloNode, x: Value, axis: int, start: int, end: int) -> Value
 
 @stablehlo_op("sort")
 def sorted_(n: StablehloNode) -> Result:
-    """Tensors in the order of a key, which the region computes of the first operand's elements."""
+    """Sort tensors by a key, which the region computes from the first operand's elements."""
     region = n.called("comparator")
     if len(region.operations) < 2 or len(region.arguments) != 2 * len(n.slots):
         n.bad(f"expected a comparison of two elements of each of {len(n.slots)} tensors")
@@ -288,10 +289,10 @@ def sorted_(n: StablehloNode) -> Result:
 def _alike(
     left: str, right: str, made: Mapping[str, Operation], pairs: Mapping[str, str], depth: int = 0
 ) -> bool:
-    """Whether `right` is computed from the right arguments as `left` is from the left ones.
+    """Whether `left` and `right` have the same formula, in the left and in the right arguments.
 
-    made: the operations by their results.
-    pairs: the right argument for each left one.
+    made: the operation that makes each value.
+    pairs: the right argument for each left argument.
     """
     if left not in made or right not in made:
         return left not in pairs.values() and pairs.get(left, left) == right

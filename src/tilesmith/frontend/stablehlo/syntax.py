@@ -34,7 +34,7 @@ class Tensor:
 
 
 Type: TypeAlias = "Tensor | str"
-"""The type of a value: a tensor's, or the text of another one."""
+"""The type of a value: the type of a tensor, or another type as text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,10 +53,10 @@ class Region:
 class Operation:
     """An operation.
 
-    name: its operator; without its dialect for those of StableHLO.
+    name: its operator, without the dialect if that is StableHLO.
     operands: names of values.
     results: names of its results.
-    types: of its results.
+    types: types of its results.
     attributes: its attributes by name.
     regions: the regions that it holds.
     place: where it stands in the file, for messages.
@@ -77,7 +77,7 @@ class Function:
 
     name: its name, without the "@".
     body: its arguments and operations.
-    types: of its results.
+    types: types of its results.
     """
 
     name: str

@@ -47,10 +47,10 @@ def _spread(n: HloNode, starts: Value, sizes: Sequence[int]) -> Value:
 
 
 def _batched(n: HloNode, starts: Value, axes: Sequence[int]) -> Value:
-    """Index tuples with a further index for each of `axes` of the indices, the position along it.
+    """Append to each index tuple its own position along each of `axes`.
 
     starts: the index tuples [..., K].
-    axes: axes of the indices as the operator counts them, with that of the tuples.
+    axes: axes of the operator's indices, before the axis of the tuples was moved to the end.
     """
     tuples, columns = n.option("index_vector_dim"), [starts]
     batch = starts.type.shape[:-1]
@@ -68,8 +68,8 @@ def gather_slices(n: HloNode) -> Result:
 def gathered(n: HloNode, of_x: tuple[int, ...], of_indices: tuple[int, ...]) -> Value:
     """A gather.
 
-    of_x: axes of the operand along which each position has indices of its own.
-    of_indices: the axes of the indices that stand for them.
+    of_x: the batching axes of the operand: each position along them has its own indices.
+    of_indices: the corresponding batching axes of the indices.
     """
     x, rank = n.input(0), n.input(0).type.rank
     names = ("offset_dims", "collapsed_slice_dims", "start_index_map", "slice_sizes")

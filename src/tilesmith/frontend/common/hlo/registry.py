@@ -39,7 +39,7 @@ def hlo_op(name: str, moves: bool = False) -> Callable[[ImportFunction], ImportF
 def same_operators(
     table: Mapping[str, Callable[[], Op]], arity: int = 1, moving: Collection[str] = ()
 ) -> None:
-    """Register operators without options that equal ones of ours.
+    """Register operators without options, each equal to an operator of Tilesmith.
 
     moving: names of operators that serve stored integers, too.
     """
