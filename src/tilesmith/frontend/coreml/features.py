@@ -20,7 +20,7 @@ CHANNELS = {"GRAYSCALE": 1, "GRAYSCALE_FLOAT16": 1, "RGB": 3, "BGR": 3}
 
 
 def described(model: Message) -> dict[str, Message]:
-    """The types of the model's inputs by name.  If it has several functions, of the default one."""
+    """The types of the inputs by name: those of the model, or of its default function."""
     description = model.description
     for function in description.functions:
         if function.name == description.defaultFunctionName:
@@ -36,7 +36,7 @@ def required(inputs: Sequence[Message]) -> list[Message]:
 
 
 def declared(name: str, type_: Message, given: Given) -> Declared:
-    """An input of a model that is no program.  An image is f32 [1, channels, height, width]; its
+    """An input of a model that is not a program.  An image is f32 [1, channels, height, width]; its
     channels are red, green and blue.  A number is a scalar.
     """
     if type_.imageType is not None:

@@ -37,7 +37,7 @@ def kind_of(model: Message) -> str:
 
 
 def declared(model: Message, given: Given) -> list[Declared]:
-    """The inputs of a model.  The states of a program are no inputs."""
+    """The inputs of a model.  The states of a program are not inputs."""
     types = features.described(model)
     if kind_of(model) != PROGRAM:
         return [features.declared(name, type_, given) for name, type_ in types.items()]

@@ -27,7 +27,7 @@ def _load(source: Source, given: Given) -> NoReturn:
 
 def inspect(source: Source) -> Inspection:
     """Facts about a file: its metadata, and its tensors by their types."""
-    assert source.content is not None  # `recognises` has seen it
+    assert source.content is not None  # `recognises` demands contents
     file = read_gguf(source.content)
     metadata = {
         name: f"{len(value)} elements" if _is_long(value) else _shown(value)

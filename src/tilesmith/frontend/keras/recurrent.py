@@ -247,7 +247,7 @@ def recurrent(n: KerasNode) -> Any:
         own = [s for s in states[: cell.states] if isinstance(s, Value)]
         states = states[cell.states :]
         output, outputs, final = _run(cell, own, steps_mask, n)
-        if backward and i + 1 < len(parts):  # undone: the next cell flips its input, too
+        if backward and i + 1 < len(parts):  # flip back: the next cell flips its input
             outputs = n.add(slicing.Flip((0,)), outputs)
         finals += final
     y = output

@@ -62,7 +62,7 @@ def repeat_vector(n: KerasNode) -> Value:
 
 
 def _borders(n: KerasNode, name: str) -> tuple[list[int], list[int]]:
-    """Option `name`: how many elements before and after each spatial axis it means."""
+    """The numbers of elements before and after each spatial axis, from option `name`."""
     rank, entry = rank_of(n), n.option(name)
     pairs = [entry] * rank if isinstance(entry, int) else list(entry)
     if rank == 1 and len(pairs) == 2:

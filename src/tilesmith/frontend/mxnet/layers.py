@@ -48,7 +48,7 @@ def deconvolution(n: LayerNode) -> Result:
     strides, pads, dilations, extra = (
         list_of(n, a, d, rank) for a, d in (("stride", 1), ("pad", 0), ("dilate", 1), ("adj", 0))
     )
-    if any(n.attr_ints("target_shape", ())):  # pads and extra elements follow from it
+    if any(n.attr_ints("target_shape", ())):  # it determines pads and extra elements
         sizes = zip(
             n.shape(x)[2:], kernel, strides, dilations, n.attr_ints("target_shape"), strict=True
         )

@@ -22,7 +22,7 @@ from tilesmith.ir.dtypes import f32
 
 def read(source: Source) -> Network:
     """A model's files as a network.  Raises ModelError for damaged files."""
-    assert source.content is not None  # `recognises` has seen it
+    assert source.content is not None  # `recognises` demands contents
     return network_of(read_symbol(source.content), _parameters(source))
 
 

@@ -42,7 +42,7 @@ def reshape(n: LayerNode) -> Result:
     if n.has("6"):
         n.unsupported("a shape that is an expression")
     rank = x.type.rank
-    # the parameter and the input's axis of c, d, h and w
+    # for c, d, h and w: the parameter's key, and the input's axis
     own = {"2": 0, "11": 1, "1": rank - 2, "0": rank - 1}
     new: list[Dim] = []
     for key, axis in own.items():
@@ -257,7 +257,7 @@ def reorg(n: LayerNode) -> Result:
     y = n.reshape(y, y.type.shape[1:])
     if n.attr_int("1", 0):
         return y
-    # channels are outside of positions in a block
+    # in ncnn the channel is the outer index, and the position in a block is the inner index
     split = y.reshape(stride * stride, x.type.shape[0], *y.type.shape[1:])
     return split.transpose(1, 0, 2, 3).reshape(*y.type.shape)
 

@@ -129,8 +129,8 @@ and has the inputs X and Y.
 
 @cache
 def rows() -> dict[str, tuple[str, list[str], list[str], dict[str, str]]]:
-    """For each old operator with a row: the new operator, its inputs and outputs, and old names of
-    attributes by new ones.
+    """`_ROWS` by old operator: the new operator, its inputs, its outputs, and the old names of its
+    attributes by their new names.
     """
     made = {}
     for line in _ROWS.strip().split("\n"):
@@ -183,7 +183,7 @@ def _declared(variables: Mapping[str, Message], name: str) -> Declared:
 
 
 def _layers(op: Message, label: str, weights: dict[str, Any]) -> Iterator[Layer]:
-    """An operator in Paddle 3's form, after layers that make the lists that it takes."""
+    """An operator in Paddle 3's form.  Layers that make its list operands come before it."""
     kind, wanted, made, renamed = rows().get(op.type) or (op.type, ["X", "Y"], ["Out"], {})
     attributes = dict(map(_attribute, op.attrs))
     attributes |= {new: attributes.get(old) for new, old in renamed.items()}

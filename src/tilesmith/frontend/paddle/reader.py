@@ -11,6 +11,6 @@ from tilesmith.frontend.paddle.program import read_program
 
 def read(source: Source) -> Network:
     """A model's files as a network.  Raises ModelError for damaged files."""
-    assert source.content is not None  # `recognises` has seen it
+    assert source.content is not None  # `recognises` demands contents
     read_form = read_pir if is_pir(source.content) else read_program
     return read_form(source.content, source.companion(".pdiparams"))

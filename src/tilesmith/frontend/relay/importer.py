@@ -31,8 +31,8 @@ Item: TypeAlias = Any
 """A value, a closure, a failed value, or a tuple of items."""
 
 Graph: TypeAlias = "Callable[[Body | None, Sequence[Slot]], Item]"
-"""A part of a program.  The function adds its nodes to a body, or for None to the current builder.
-It gets the part's arguments."""
+"""Adds a part of a program to a body, for the part's arguments.  Returns the part's result.  If the
+body is None, the nodes are added to the current builder."""
 
 
 @dataclass(slots=True, eq=False)
@@ -112,8 +112,8 @@ class RelayImporter(Importer):
         self.module = module
         self._weights = weights
         self._active: dict[sx.Function, int] = {}
-        """The functions that are being inlined, each with the number of branches and loops around
-        its call that a run decides."""
+        """The functions that are being inlined, each with `_open` at its call: the number of
+        enclosing branches and loops whose condition only a run knows."""
         self._depth = self._open = 0
 
     # Expressions

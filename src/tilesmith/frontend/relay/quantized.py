@@ -127,7 +127,7 @@ def add(n: RelayNode) -> Result:
 @relay_op("qnn.mul")
 def multiply(n: RelayNode) -> Result:
     a, b, a_scale, a_zero, b_scale, b_zero, scale, zero = n.inputs
-    for unused in ("lhs_axis", "rhs_axis"):  # they matter only if a channel has its own scale
+    for unused in ("lhs_axis", "rhs_axis"):  # the axis matters only for scales per channel
         n.get(unused)
     product = _centred(n, a, a_zero, -1).cast(i32) * _centred(n, b, b_zero, -1).cast(i32)
     own = n.const((n.array(a_scale, "a scale") * n.array(b_scale, "a scale")).astype(np.float32))

@@ -38,7 +38,7 @@ class Bundle:
     def __init__(self, index: memoryview, shard: Callable[[int, int], memoryview]) -> None:
         """index: the index file.
 
-        shard: maps a data file, for its number and the number of data files.
+        shard: maps a data file into memory, given its number and the number of data files.
         """
         entries = dict(_entries(index))
         header = SCHEMA.decode(entries.pop(b"", b""), "BundleHeaderProto")
@@ -91,7 +91,7 @@ def _entries(table: memoryview) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handle(view: memoryview, position: int) -> tuple[int, int, int]:
-    """The two numbers at `position`: a block's position and size.  Then the position after them."""
+    """A block's position and size, stored at `position`, and the position after these numbers."""
     offset, position = varint(view, position, len(view))
     size, position = varint(view, position, len(view))
     return offset, size, position

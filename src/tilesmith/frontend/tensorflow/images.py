@@ -298,7 +298,7 @@ def resize_bicubic(n: TfNode) -> Result:
 
 
 _STEPS = 1024
-"""Fractions of a pixel for which TensorFlow's table has cubic weights."""
+"""Number of positions within a pixel for which TensorFlow's table has cubic weights."""
 
 
 _MOST_WEIGHTS = 1 << 24

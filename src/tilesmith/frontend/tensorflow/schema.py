@@ -54,7 +54,9 @@ RESOURCE, VARIANT = 20, 21
 """The numbers of two types of handles: RESOURCE of variables and tables, VARIANT of lists."""
 
 _OF_REFERENCES = 100
-"""In files of TensorFlow 1, the offset of the types of references, which can be assigned to."""
+"""Offset from the number of an element type to the number of its reference type.  References occur
+in files of TensorFlow 1.  They are values that can be assigned to.
+"""
 
 
 def dtype_of(number: int) -> DType | None:

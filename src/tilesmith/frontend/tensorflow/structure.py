@@ -134,7 +134,7 @@ class Structure:
         raise UnsupportedError("a choice between values that no condition tells apart")
 
     def _ways(self, ref: Ref) -> dict[tuple[Ref, int], set[str]]:
-        """The nearest Switch nodes before a value, by their condition and the side that is used."""
+        """The nearest Switch nodes before a value, by condition and by the output that is used."""
         ways: dict[tuple[Ref, int], set[str]] = {}
         todo, seen = [ref], set[str]()
         while todo:

@@ -25,7 +25,7 @@ from tilesmith.ops import gather, reduce, scatter, slicing, sort
 from tilesmith.ops.functions import exp, maximum, minimum, where
 
 _MOST = 1 << 20
-"""Upper bound on counts in the options of a model that is not damaged."""
+"""Upper bound on the counts in options.  A larger count means that the model is damaged."""
 
 
 def _padded(n: TfliteNode, rows: Value, most: Dim) -> Value:
@@ -181,7 +181,7 @@ def detections(n: TfliteNode) -> Result:
     slots = most * each // per_box
 
     def shown(values: Value) -> Value:
-        """Numbers [length, width] for classes of boxes, padded with zeros to [1, most * each]."""
+        """`values`, one per box and class [length, width], padded with 0 to [1, most * each]."""
         values = _padded(n, n.reshape(values, (length, width)), slots)
         values = n.add(slicing.Pad((0, 0, 0, per_box - width)), values)
         return n.reshape(values, (1, most * each))

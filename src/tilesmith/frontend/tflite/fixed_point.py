@@ -161,7 +161,7 @@ def scales(n: TfliteNode) -> list[float]:
 
 
 def away(x: Any) -> Any:
-    """Numbers rounded to whole ones of their type; ties round away from zero."""
+    """Numbers rounded to integers, in the same type; ties round away from zero."""
     whole = np.trunc(x)
     return whole + (np.abs(x - whole) >= 0.5) * np.sign(x)
 

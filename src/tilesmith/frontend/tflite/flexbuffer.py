@@ -25,7 +25,7 @@ _FORMATS = {
     _FLOAT: {2: "<e", 4: "<f", 8: "<d"},
 }
 _MOST = 1 << 16
-"""Upper bound on the values in the options of an operator that is not damaged."""
+"""Upper bound on the values in an operator's options.  More values mean that they are damaged."""
 _DEEPEST = 16
 
 

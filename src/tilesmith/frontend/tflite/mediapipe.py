@@ -30,7 +30,7 @@ _POOL = ("padding", "stride_w", "stride_h", "filter_w", "filter_h", "activation"
 
 
 def structure(n: TfliteNode, names: tuple[str, ...]) -> dict[str, int]:
-    """Options `names` -> their numbers, from a C structure that begins with them as i32."""
+    """The i32 numbers at the beginning of a C structure of options, by `names`."""
     content = n.operator.custom_options
     if len(content) < 4 * len(names):
         n.bad(f"expected {len(names)} numbers as options, found {len(content)} bytes")

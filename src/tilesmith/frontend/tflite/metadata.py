@@ -111,7 +111,7 @@ class Metadata:
         try:
             return zipfile.ZipFile(ByteStream(memoryview(self._model.content)))
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, EOFError):
-            return None  # a tool that rewrote the model has left it out
+            return None  # some tools rewrite a model without its archive
 
     def _file(self, name: str) -> bytes:
         """The start of an associated file; empty if it is missing or damaged."""

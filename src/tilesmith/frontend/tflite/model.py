@@ -254,7 +254,7 @@ class Model:
         return b.data if b.data is not None and len(b.data) else None
 
     def outside(self, offset: int, size: int, what: str) -> np.ndarray:
-        """Bytes that lie behind the tables in the file."""
+        """Bytes that lie outside of the tables in the file."""
         if offset + size > len(self.content):
             raise ModelError(
                 f"damaged file: {what} needs bytes {offset} to {offset + size}, found a file of "

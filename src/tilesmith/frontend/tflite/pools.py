@@ -14,7 +14,7 @@ from tilesmith.ops import functions as fn
 from tilesmith.ops import pool
 
 _LARGEST = 1 << 20
-"""Upper bound on the radius of a model that is not damaged."""
+"""Upper bound on the radius.  A larger radius means that the model is damaged."""
 
 
 def windows(n: TfliteNode, x: Value) -> Geometry:

@@ -190,7 +190,8 @@ def softmax(n: TfliteNode) -> Result:
     factor = f.inverse(rest.cast(i32))
     bits = -zeros + (_SUM_BITS + 31 - to.bits)
     steps = f.right(f.times(factor, _at(n, exp, differences)), bits)
-    # A row's sum of 512 or more shifts by over 31 bits: each share is below half a step.
+    # If a row's sum is 512 or more, the shift exceeds 31 bits.  Each result is then below half a
+    # step, so it becomes 0.
     return _limited(where(bits > 31, 0, steps) + int(to.min), to)
 
 

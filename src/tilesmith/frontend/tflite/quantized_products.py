@@ -25,7 +25,9 @@ from tilesmith.ops import matmul as mm
 from tilesmith.ops.functions import clip
 
 Product = Callable[[Value, Value, Callable[[Value], Value]], Value]
-"""Maps an input, weights, and a function to apply to the rearranged input, to the product."""
+"""Computes a product from an input, weights, and a function that subtracts the input's zero point.
+The input may be rearranged before this function is applied.
+"""
 
 _WEIGHTS: dict[DType, tuple[DType, ...]] = {
     i8: (i8, int4),

@@ -73,7 +73,7 @@ def same_operators(
     arity: int = 1,
     stored: Collection[str] = (),
 ) -> None:
-    """Register operators of numbers without options that equal ones of ours, by their names.
+    """Register operators of numbers, without options, each equal to an operator of Tilesmith.
 
     stored: names of operators that compute with stored integers as with other numbers.
     """
