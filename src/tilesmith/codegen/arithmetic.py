@@ -137,8 +137,8 @@ class Arithmetic:
         if number is not None:
             ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
             return self.emit(f"select {bools} {ordered}, {type_} {a}, {type_} {b}")
-        # The first operand is also tested for NaN.  It should not be `a`: if `a` is an accumulator,
-        # its value is ready late.
+        # The instructions test their first operand for NaN, too.  So `b` comes first: the value of
+        # `a` is ready late if `a` is an accumulator.
         return self.emit(f"call nsz {type_} @llvm.{op}imum({type_} {b}, {type_} {a})")
 
     def compare(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:

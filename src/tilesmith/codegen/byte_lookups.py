@@ -65,7 +65,9 @@ class _List:
 
 
 def _permuted(b: Builder, entries: _List, index: str, lanes: int, copies: int) -> str:
-    """A pair of registers holds 128 entries, and an instruction reads 7 bits of the index."""
+    """The lookup by permutes of two registers.  Two registers hold 128 entries, and the instruction
+    reads 7 bits of an index.
+    """
     type_ = f"<{lanes} x i8>"
     halves = [
         b.emit(
@@ -82,11 +84,12 @@ def _permuted(b: Builder, entries: _List, index: str, lanes: int, copies: int) -
 
 
 def _shuffled(b: Builder, entries: _List, index: str, lanes: int, copies: int) -> str:
-    """A shuffle gives 0 if the highest bit of an index is set; else it reads the lowest 4 bits.
+    """The lookup by shuffles.  A shuffle gives 0 if the highest bit of an index is set; else it
+    reads the lowest 4 bits.
 
     For row r of the list, index ^ 16 r is less than 16 exactly for indices in the row.  A
-    saturating addition of 0x70 sets the highest bit of all others.  Copies of the indices look
-    themselves up in different rows of the list at the same time.
+    saturating addition of 0x70 sets the highest bit of all other indices.  If a register has
+    several copies of the indices, one shuffle looks each copy up in another row of the list.
     """
     type_, rows = f"<{lanes} x i8>", lanes // _ROW
     result = ""
@@ -117,8 +120,8 @@ def _shuffled(b: Builder, entries: _List, index: str, lanes: int, copies: int) -
 
 
 def _tabled(b: Builder, entries: _List, index: str, lanes: int, copies: int) -> str:
-    """An instruction reads up to four registers.  It keeps the earlier result for an index beyond
-    them.
+    """The lookup by tables of up to four registers.  For an index outside its table, an instruction
+    keeps the result of the instruction before it.
     """
     type_, result = f"<{lanes} x i8>", ""
     for first in range(0, entries.entries, 4 * _ROW):

@@ -36,8 +36,8 @@ class Checks:
         lanes, type_ = e.lanes, value_type(e.type, e.lanes)
         value, limit = self.value(index, mask), self.value(extent)
         zero, one = (literal(n, e.type, lanes) for n in (0, 1))
-        # The index is in range if neither `above` nor `below` is negative.  One test covers both
-        # signs.
+        # The index is in range if neither `above` nor `below` is negative.  The bitwise or of both
+        # is negative if one of them is.
         above = self.emit(f"add {type_} {value}, {limit}")
         last = self.emit(f"sub {type_} {limit}, {one}")
         below = self.emit(f"sub {type_} {last}, {value}")

@@ -65,7 +65,7 @@ def write(b: Builder, product: HighProduct, lanes: int, first: str, second: str)
     factors = [b.emit(f"bitcast {narrow} {x} to {wide}") for x in (first, second)]
     low = [b.emit(f"shl {wide} {x}, splat (i64 32)") for x in factors]
     halves = []
-    # each result moves to that half of the 64 bits where the vector of i32 has it
+    # even results move to the lower half of the 64 bits, odd results to the upper half
     moves = f"lshr {{}}, splat (i64 {product.bits})", f"shl {{}}, splat (i64 {32 - product.bits})"
     for pair, move in zip((low, factors), moves, strict=True):
         x, y = (b.emit(f"ashr {wide} {v}, splat (i64 32)") for v in pair)

@@ -84,7 +84,7 @@ def lower_main(
 
 
 def _version() -> Stmt:
-    """Return if the context has another version or is too short."""
+    """The statement that refuses a context that has another version or is too short."""
     head = Buffer("version", u32, (2,), "heap")
     other = Compare("ne", head[const(0)], const(ABI, u32))
     short = Compare("lt", head[const(1)], const(SIZE, u32))

@@ -150,7 +150,7 @@ class Steps:
         return memory[base][index]
 
     def number(self, size: int | Arg) -> Expr:
-        """A number, or for an "extent" the computed size."""
+        """The value of a size: the number itself, or the computed number of an "extent"."""
         return self.values[const(size.index)] if isinstance(size, Arg) else const(size)
 
     def located(self, make: Callable[[], Stmt]) -> Stmt:
@@ -336,7 +336,9 @@ class Steps:
         return body
 
     def slice(self, s: program.Slice, i: Var, count: Var) -> Stmt:
-        """Move a pointer to the element of iteration `i`.  A slot that holds it grows first."""
+        """Move a pointer to the element of iteration `i`.  If a slot holds the elements, the slot
+        first grows to hold this one.
+        """
         stride = self.number(s.stride)
         if s.slot is None:
             base = self.place(s.first)
@@ -373,8 +375,8 @@ class Steps:
     # --- times ---
 
     def stamp(self, call: int | None) -> Stmt:
-        """Read the clock, and add the time since the previous reading to the time of `call`, if
-        given.
+        """Read the clock.  If `call` is not None, add the time since the previous reading to its
+        time, and 1 to its count.
         """
         if self.clock is None or self._clocks is None:
             return seq()

@@ -4,9 +4,9 @@
 products, selects and bit casts.  The same expansion serves scalars and vectors of any width, and
 f32 needs no C library.  The emitter handles the other calls:
 
-- everywhere `sqrt abs floor ceil trunc round fma bitcast`;
-- for f64 calls of the C library; for a device, which has no C library, `math_f64` expands them;
-- with AVX-512 `scalef` (x * 2^floor(y)), which only expansions create: it replaces the last eight
+- `sqrt abs floor ceil trunc round fma bitcast` on every target;
+- functions of f64, as calls of the C library (devices have none, so `math_f64` expands them);
+- `scalef` (x * 2^floor(y)) with AVX-512; only expansions create it, in place of the last eight
   instructions of an exponential.
 
 NaN, infinities, signed zeros and denormals follow IEEE 754 and C99.  Tests check the errors for f32
@@ -20,7 +20,7 @@ the correctly rounded result, these errors are at most:
 f16 and bf16 are computed in f32 and rounded once.  The coefficients are our own minimax fits (Remez
 exchange in 40 digits).  The argument reductions are the textbook ones: Cody and Waite's two-part
 constant for exp and log, and Payne and Hanek's window of the bits of 2/pi for the trigonometric
-functions, which makes those accurate for every argument.
+functions.  With this window they are accurate for every argument.
 """
 
 from __future__ import annotations
@@ -221,8 +221,10 @@ def _with_expansions(
     calls: Counter[tuple[str, int]] | None = None,
     alone: bool = False,
 ) -> Func:
-    """`func` with its calls expanded.  A call stays if `calls` counts more than `MOST_EXPANDED`
-    calls of its function, by name and lanes.  The calls in `func` are added to `calls`.
+    """`func` with its calls expanded.
+
+    calls: numbers of calls so far, by name and lanes.  Each call in `func` is counted first, and
+        stays if its number is above `MOST_EXPANDED`.  None: all calls are expanded.
     """
     done: dict[Expr, Expr] = {}
 

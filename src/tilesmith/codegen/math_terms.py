@@ -86,8 +86,8 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
 def unless_below(x: Expr, low: float, let: Bindings, f: Callable[[Expr], Expr]) -> Expr:
     """0 where x < low, else f(x).
 
-    For smaller x, `f` would underflow, which takes some CPUs more than a hundred cycles.  Masked
-    elements of a softmax are so small.
+    For smaller x, `f` would underflow, which takes some CPUs more than a hundred cycles.  The
+    arguments of masked elements in a softmax are below `low`.
     """
     x = let("a", x)
     is_tiny = less(x, low)

@@ -158,7 +158,7 @@ def power(x: Expr, y: Expr, let: Bindings) -> Expr:
     log = _log2_wide(a, let)
     log = terms.pick(
         terms.equal(a, 0.0), -INF, terms.pick(terms.less(a, INF), log, a, a), a
-    )  # the logarithm of infinity is infinity, of NaN NaN
+    )  # the logarithm of infinity is infinity, that of NaN is NaN
     power = Cast(_exp2_wide(let("v", terms.clamp(yw * log, -300.0, 300.0)), let), f32)
     half = yw * literal(0.5, yw)
     whole = let("whole", terms.equal(yw, terms.intrinsic("floor", yw)))

@@ -114,7 +114,7 @@ class Memory:
         element = memory_type(buffer.dtype)
         by_level: dict[int, list[tuple[Expr, int]]] = {}
         for e, factor in terms:
-            # a term that reads memory belongs to the scope in which its value is written
+            # a term that reads memory is added in the scope that computes its value
             is_fixed = values.needs_guard(e)[0]
             level = values.home_of(e).depth if is_fixed else self.env.level(e)
             by_level.setdefault(level, []).append((e, factor))

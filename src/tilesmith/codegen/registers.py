@@ -28,7 +28,7 @@ class Slots:
     pointers: the stack slot of each vector, by (first element, lanes).
     memory: pointer to one block of memory that replaces the slots; "" with slots.
     as_stored: whether elements have their memory type, not their value type.
-    windows: whether the columns that are read begin at different rows.
+    windows: whether reads of columns begin at different rows.
     """
 
     pointers: dict[tuple[int, int], str]
@@ -106,7 +106,7 @@ class Registers:
         return self.emit(f"load {self.slot_type(buffer, lanes)}, ptr {pointer}, align {align}")
 
     def _window(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
-        """One column of a block of row vectors, which may begin at any row.
+        """One column of a block of row vectors.  The block may begin at any row.
 
         If the columns of the buffer begin at different rows, each is composed from columns of
         aligned square blocks.  All columns share the transposed blocks.
@@ -131,7 +131,7 @@ class Registers:
 
         The block is divided into square blocks of 2^n rows, one below the other.  All squares are
         transposed at once, in n rounds, so that the columns share most of the shuffles.  Each
-        shuffle stays within 16-byte lanes or moves whole lanes.  This takes one instruction without
+        shuffle stays within 16-byte lanes or moves whole lanes, so it takes one instruction without
         an index table.  Elements missing from a square may have any value.
         """
         wide = is_narrow(buffer.dtype) and not self.slots[buffer].as_stored

@@ -43,10 +43,11 @@ def _extent(extent: Expr | int) -> int:
 
 
 def whole_lines(stores: Iterable[Store], buffers: Collection[Buffer]) -> dict[Store, int]:
-    """Those of the consecutive `stores` that together write whole cache lines of `buffers`.  For
-    each store, its alignment in bytes.
+    """The stores that together write whole cache lines of `buffers`, each with its alignment in
+    bytes.
 
-    The buffers must start at a cache line.
+    stores: consecutive stores.
+    buffers: buffers that start at a cache line.
     """
     runs: dict[tuple[object, ...], list[tuple[Store, int, int]]] = {}
     for s in stores:

@@ -35,7 +35,7 @@ class Survey:
     written: buffers that the kernel, or code that it calls, may store to.
     loaded: buffers that are loaded from.
     accesses: the accesses to register buffers, all constant, as (first element, lanes).
-    windows: register buffers of which columns are read that begin at different rows.
+    windows: register buffers in which reads of columns begin at different rows.
     computed: register buffers to which computed elements are stored, not only copied ones.
     asserts: whether the kernel may stop early.
     checks: whether the kernel checks indices.

@@ -87,8 +87,8 @@ class Values:
     # analysis
 
     def needs_guard(self, e: Expr) -> tuple[bool, bool]:
-        """Whether `e` reads memory or checks an index, so that it may be evaluated only under the
-        conditions around it.  Also whether the kernel writes to this memory.
+        """Whether `e` reads memory or checks an index, and whether the kernel writes to this
+        memory.  If the first is true, `e` may be evaluated only under the conditions around it.
         """
         depends = ir.symbols(e)
         reads = self._memory.get(depends)

@@ -145,7 +145,7 @@ class Statements:
                 self._next.append(part)
 
     def block(self, s: Stmt) -> None:
-        """Write `s` in braces if it declares names, so that these end with it."""
+        """Write `s`, in braces if it declares names.  The braces end the scope of these names."""
         last = s.stmts[-1] if isinstance(s, nodes.Seq) and s.stmts else s
         if names_the_rest(last) and not _is_plain(last):
             self._braced(s)

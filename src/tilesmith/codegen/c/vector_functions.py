@@ -125,8 +125,8 @@ class _Kernel:
 
 
 _WHOLE, _MIXED = object(), object()
-"""Markers for all stores to one vector.  `_WHOLE`: each writes every lane; `_MIXED`: their masks
-differ.
+"""Markers for the masks of all stores to one vector.  `_WHOLE`: every store writes all lanes.
+`_MIXED`: the stores have different masks.
 """
 
 

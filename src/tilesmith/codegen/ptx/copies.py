@@ -2,8 +2,8 @@
 
 A store in a group becomes an asynchronous copy if an instruction copies that number of bytes from
 global to shared memory.  A conditional copy may store zeros where its condition does not hold; it
-then reads nothing.  All other stores happen at once, as do all stores on a target without such
-instructions.
+then reads nothing.  All other stores are synchronous.  On a target without such instructions, every
+store is synchronous.
 """
 
 from __future__ import annotations
