@@ -97,7 +97,9 @@ def _tile(
 
 
 def _dividing_vectors(width: int, lanes: int) -> int | None:
-    """Number of vectors of a tile that divides `width` evenly; None if there is none."""
+    """Vectors of the widest tile that divides `width`, at most 6; None if there is none.  1 if one
+    vector holds `width`.
+    """
     if width <= lanes:
         return 1
     return next((v for v in range(6, 0, -1) if width % (v * lanes) == 0), None)

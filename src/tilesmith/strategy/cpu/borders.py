@@ -34,8 +34,8 @@ def redirect(
     position: int,
     offset: Dim,
 ) -> Stmt:
-    """`body` with other buffers: it reads `sources[b]` instead of each b in `sources`.  Its writes
-    to `old` go to `new`, at `offset` along dimension `position`.
+    """`body` on other buffers.  A read of a buffer b in `sources` becomes a read of `sources[b]`.
+    A write to `old` becomes a write to `new`, moved by `offset` along dimension `position`.
     """
 
     def expr(e: Expr) -> Expr:

@@ -165,7 +165,7 @@ def best_tile(
             break
         column_tiles = -(-columns // width)
         for height in range(1, min(rows, MAX_ROWS) + 1):
-            # A broadcast may be a memory operand of the FMA, which needs no register.
+            # An FMA may broadcast an operand from memory, without a register for it.
             spare = scratch + (1 if broadcast else height)
             if height * count + count + spare > target.vector_registers:
                 break
@@ -210,8 +210,8 @@ def single_row_vectors(columns: int, lanes: int, target: Target, cached: bool = 
     of a good width.
 
     Every element of `w` is read once.  So reads must form long runs, since hardware prefetches
-    these.  Threads must still have several blocks to share.  If `w` is not `cached`, short rows are
-    read whole: all of `w` is one run.
+    these.  Threads must still have several blocks to share.  If `w` is not `cached`, and a tile can
+    hold a whole row, tiles hold whole rows.  Then all of `w` is one run.
     """
     widest = widest_row(target)
     total = -(-columns // lanes)

@@ -70,8 +70,9 @@ def lane_products_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
 
 
 def products_per_fma(element: DType, target: Target) -> float:
-    """Products of type `element` that one lane adds in the time of an f32 multiply-add, by the best
-    dot-product instruction for this type or wider integers.  1 if there is no such instruction.
+    """Products of factors of type `element` that one lane adds in the time of an f32 multiply-add.
+    The best dot-product instruction for this type, or for wider integers, counts.  1 if there is no
+    such instruction.
     """
     rates = [
         products_per_time(i, target)
@@ -102,9 +103,8 @@ def joinable(channels: Dim, element: DType) -> Dim:
 
 
 def joined_axis(c: Contraction) -> IterVar | None:
-    """The reduction axis of which one instruction may add several neighbouring steps: the
-    innermost.  None unless both factors depend on this axis and all lanes read the same element of
-    `x`.
+    """The innermost reduction axis, if one instruction may add several of its neighbouring steps.
+    None unless both factors depend on this axis and all lanes read the same element of `x`.
     """
     steps = reduction_order(c)
     if not steps or c.is_batched or c.vector is None:

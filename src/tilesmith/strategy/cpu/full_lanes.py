@@ -28,12 +28,12 @@ to reorder their results too.
 
 
 def with_full_lanes(c: Contraction, target: Target) -> Contraction:
-    """`c` with lanes along an axis of `w`, as for a constant `w`, if this saves more than
-    reordering `w` and the result costs; else `c`.
+    """`c`, with its lanes moved to an axis of `w` if this pays.  A constant `w` has such lanes in
+    any case.  The move must save more time than it takes to reorder `w` and the result.
 
-    In narrow images the last axis fills few lanes.  So it does in the gradient of a weight, whose
-    last axis is a window.  In a depthwise convolution, lanes run along the channels if the result
-    is smaller than both factors.
+    The last axis fills few lanes in narrow images, and in the gradient of a weight, where it is a
+    window.  In a depthwise convolution, lanes run along the channels if the result is smaller than
+    both factors.
     """
     return _best_lanes(c, target)[0]
 

@@ -238,7 +238,7 @@ def share_and_vectorize(
     if axes and 1 < (phases := cycle(divided[-2])) <= min(most, sizes[-1]):
         axes[-1], phase = stage.split(axes[-1], factor=phases)
         stage.unroll(phase)
-        apart = True  # the phases separate the two loops
+        apart = True  # the loop over phases is between the two loops
         sizes[-1] = -(-sizes[-1] // phases)
     axes.append(inner)
     sizes.append(size)

@@ -260,7 +260,7 @@ def _innermost(layout: Layout | None, value: Value) -> int:
 
 @lru_cache(maxsize=8192)
 def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
-    """Whether, in reads of full rank, index i depends on no output axis other than axis i."""
+    """Whether index i of every read of full rank depends on output axis i only, or on no axis."""
     outputs = op.tensors(*types).outputs
     for stage in stages(outputs):
         own: list[Var] = [a.var for a in stage.axis]

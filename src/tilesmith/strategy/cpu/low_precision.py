@@ -38,7 +38,7 @@ def low_precision_choice(target: Target) -> Choice:
         assert isinstance(node.op, (MatMul, Conv))
         op = replace(node.op, to=f32)
         shapes = (v.shape for v in node.inputs)
-        if isinstance(op, Conv):  # zero channels may be appended
+        if isinstance(op, Conv):  # channels of zeros may be appended
             shapes = ((n[0], joinable(n[1], low), *n[2:]) for n in shapes)
         tensors = op.tensors(*(TensorType(low, n) for n in shapes))
         c = contraction_of(tensors, frozenset((constant,)))
@@ -83,7 +83,7 @@ def _products(
     instruction.  None if there is no dot-product instruction for the factors.
     """
     channel = None
-    if isinstance(op, Conv):  # zero channels may be appended
+    if isinstance(op, Conv):  # channels of zeros may be appended
         channel = x[1]
         if not isinstance(channel, int) or channel == 1:
             return None

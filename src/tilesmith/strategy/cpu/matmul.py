@@ -85,7 +85,7 @@ def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
         s[kept].compute_at(o, level)
     a.compute_at(o, level)
     row_at, vector_at = p.row_at, p.vector_at
-    merged = len(row_at) - 1  # `acc` has so many axes fewer: its rows are one axis, row_at[0]
+    merged = len(row_at) - 1  # axes that `acc` lacks: its row axes are merged into one
     vector_axis = a.axis[vector_at - merged if row_at and vector_at > row_at[0] else vector_at]
     last = a.axis.index(vector_axis)
     # Rows are whole vectors, so that registers can hold the accumulators.

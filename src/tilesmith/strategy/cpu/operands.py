@@ -309,8 +309,8 @@ def _arrange(
     The factor gets the `layout` of its source.  If that is row-major, the axis of the innermost
     loop or of the lanes is made contiguous.
 
-    joined: the reduction axis of which one instruction reads several steps, so they must be
-        contiguous.
+    joined: the reduction axis along which one instruction reads several steps.  These steps must be
+        contiguous.  None: an instruction reads one step.
     """
     along = walked_axis(c, tensor)
     if joined is not None:
@@ -356,9 +356,9 @@ def prefetch_block(
     """Prefetch the next block of `weights` while the tiles of the current one are computed, if the
     weights don't stay in the L2 cache.
 
-    In the first tiles, each iteration of `step` prefetches as many cache lines as cover the whole
-    block, at least one.  Otherwise first uses would wait for memory: hardware prefetching restarts
-    at every page.
+    In the first tiles, the iterations of `step` together prefetch the whole block, each at least
+    one cache line.  Otherwise the first use of each page would wait for memory, since hardware
+    prefetching restarts at every page.
 
     weights: a tensor.  It is prefetched only if it is packed in column blocks.
     block: the loop over blocks of weights in the stage inside which `a` is computed.

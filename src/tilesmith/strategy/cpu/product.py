@@ -127,12 +127,12 @@ class Product:
     ) -> tuple[Axis, BlockLoop | None]:
         """Tile the result and share its outer loops among threads.
 
-        Returns the loop that holds one tile, and the loop over column blocks.  The latter is None
-        for a single block, and if it is the loop that holds one tile.
+        Returns the loop that holds one tile, and the loop over column blocks.  The second is None
+        if there is a single block, or if both are the same loop.
 
-        Unless weights are `near`, the loop over column blocks is outside the loops that reuse their
-        weights.  If the last block is partial, the loop will be peeled.  Then it is innermost and
-        not fused with others.
+        If the weights are not `near`, the loop over column blocks is outside the loops that use a
+        block again.  If the last block is partial, the loop over column blocks will be peeled, so
+        it is innermost and not fused with others.
 
         near: whether the weights stay in the L2 cache.
         loop_rows: whether the rows of a tile are a loop, not unrolled.
@@ -253,8 +253,9 @@ def _share(
 
     The `whole` loops are fused and shared if they have enough iterations for an even division.
     Otherwise the longest of the `inner` loops is shared.  If all tiles are full (`fits`), this loop
-    is fused with the `whole` loops, of which the loops `last` become innermost.  If not, only this
-    loop is shared, and threads fork and join in each iteration of the loops outside it.
+    is fused with the `whole` loops.  It is then inside all of them except `last`, which become
+    innermost.  If some tiles are partial, only this loop is shared, and threads fork and join in
+    each iteration of the loops outside it.
     """
     loops = whole
     trips = expected_size(n for _, n in loops)

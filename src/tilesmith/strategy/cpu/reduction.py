@@ -34,7 +34,7 @@ from tilesmith.te.tensor import Compute, IterVar, Reduce, Tensor
 from .injective import enough_iterations
 
 ACCUMULATORS = 4
-"""Vectors of partial results.  So many independent additions hide the latency of an addition."""
+"""Vectors of partial results: enough independent additions to hide the latency of one."""
 
 WIDEST = 8
 """Upper bound on the vectors in a tile, on targets with enough registers."""
@@ -160,8 +160,8 @@ def _has_axis(op: Compute, out: Compute, i: int) -> bool:
 def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target: Target) -> int:
     """Upper bound on the vectors in a tile.
 
-    Windows with a stride along the lanes alternate between rows.  Wide tiles read a long piece of
-    each row sequentially.
+    A window with a stride along the lanes reads several rows in turn.  Its tiles may be wider, so
+    that a long piece of each row is read sequentially.
     """
     reads = accesses(group, first)[: -len(first.body)]
     steps = [r.get(first.axis[lane].var, 0) for r in reads if r is not None]
@@ -170,8 +170,8 @@ def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target:
 
 
 def _tile_width(lanes: int, extent: int, most: int) -> int:
-    """Elements of a tile whose number of vectors wastes least; of equally good numbers, the
-    largest.
+    """Elements of a tile with at most `most` vectors.  This number gives the fewest vectors in all
+    tiles.  Each tile counts as half a vector more, so that few wide tiles are preferred.
     """
     return lanes * min(range(1, most + 1), key=lambda v: -(-extent // (v * lanes)) * (v + 0.5))
 

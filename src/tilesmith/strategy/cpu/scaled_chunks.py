@@ -52,8 +52,8 @@ BLOCK_VECTORS = 8
 """Vectors in a column block: as many as one row needs to hide the latency of multiply-adds."""
 
 MOST_ROWS = 4
-"""Upper bound on the rows of a tile.  With so many, decoding takes half as many instructions as
-multiplying, on other ports.
+"""Upper bound on the rows of a tile.  In a tile with this many rows, decoding takes half as many
+instructions as multiplying, and uses other ports.
 """
 
 
@@ -246,8 +246,8 @@ def packing_choice(target: Target, choose: Choose = preferred) -> Callable[[Node
 
     A product takes as long as its multiply-adds or as reading its weights, whichever is longer.
     Packed weights are also decoded, once for each tile of rows.  If the number of rows is symbolic,
-    its minimum and its expected value both count.  Only kernels with packed weights have a
-    version for each of the two (`chunk_versions`).
+    its minimum and its expected value both count, although only kernels with packed weights have a
+    version for each (`chunk_versions`).
     """
 
     def choice(node: Node, bits: int) -> bool:

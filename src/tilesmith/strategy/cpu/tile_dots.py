@@ -154,8 +154,9 @@ def tile_block(
 
 
 def window_axis(c: Contraction) -> IterVar | None:
-    """The window axis along which the next position follows the last channel in memory, in images
-    with all channels last; None if there is none.
+    """The window axis along the last axis of an image whose channels are last in memory.  The first
+    channel of the next column then follows the last channel in memory.  None if there is no such
+    axis, or if the sum is not over all channels.
     """
     *outside, last = reduction_order(c)
     if not outside or not isinstance(c.x.buffer, Tensor):

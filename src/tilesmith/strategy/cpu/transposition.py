@@ -35,16 +35,16 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 ROWS = 16
-"""Upper bound on the rows of a block.  A vector of a narrow type has more lanes, but a block with
-so many rows would have the square of this number of elements.
+"""Upper bound on the rows of a block.  Vectors of narrow types have more lanes.  A block with a row
+for each of their lanes would be too large: it has the square of the lanes as elements.
 """
 
 U_BLOCKS = 16
 """Blocks along u per step of v: 1 KiB of a row of `x`, and a line in each of 256 rows of `y`."""
 
 V_BLOCKS = 8
-"""Blocks along v per step of u, where rows of `x` are shorter.  The cache holds so many blocks, and
-`y` is written in pieces of several lines.
+"""Blocks along v per step of u, if rows of `x` have at most `U_BLOCKS` blocks.  The cache holds
+this many blocks, and `y` is written in pieces of several lines.
 """
 
 

@@ -110,7 +110,7 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     column_blocks = -(-sizes.filters // columns)
     wanted = target.shared_trips // 2  # a block has several rows of register tiles
     few = sizes.tiles < wanted * tile.rows // 2
-    # Column blocks share the transformed input; with a single one nothing is shared.
+    # Column blocks share the transformed input, so a single block shares nothing.
     shared = own < tile.rows or (few and column_blocks > 1)
     shared = cfg.choice("transform_first", (False, True), shared)
     limit = max(budget // columns if shared else own, tile.rows)
@@ -144,7 +144,7 @@ def _divided(tiles: int, blocks: int, highest: int) -> tuple[int, int]:
 def _busiest(tiles: int, rows: int, count: int, each: int, target: Target) -> float:
     """Time of the busiest thread, in steps of the product.
 
-    each: shared iterations per block.
+    each: iterations of the parallel loop for each block.
     """
     blocks = -(-tiles // (rows * count)) * each
     return -(-blocks // target.threads) / each * count * step_cycles(rows, 2, target)

@@ -55,7 +55,7 @@ ROWS = (4, 2, 1)
 KEYS = 4
 """Keys that a thread computes together."""
 STEPS = (32, 16)
-"""Candidate numbers of terms of a sum whose operands are in shared memory together."""
+"""Candidate sizes of a step: the terms of a sum whose operands shared memory holds together."""
 STEP = 4
 """Fixed cost of fetching the operands of a step; the unit is the cost of one term of a sum."""
 RESULTS = 64
@@ -197,7 +197,7 @@ def fastest(stages: Stages, target: Target, keys: int) -> Blocking | None:
     *heads, length, across = (a.extent for a in stages.last.axis)
     count, rows, width = expected_size(heads), expected(length), expected(across)
     is_whole = stages.running is None and keys >= stages.keys
-    # Accumulators per element: with several chunks also the maximum, total and sum of all chunks.
+    # Accumulators per element.  Several chunks also need the maximum, total and sum of all chunks.
     numbers = 1 if is_whole else 4
 
     def made(step: int, threads: tuple[int, int], each: int) -> Blocking:

@@ -21,8 +21,8 @@ def block_size(target: Target) -> int:
 
 
 def block_sizes(target: Target) -> list[int]:
-    """Threads per block from which tuning may choose for independent elements: powers of two, from
-    one wave to the device's limit.
+    """Candidate numbers of threads per block for independent elements: powers of two, from one wave
+    to the device's limit.
     """
     assert target.device is not None
     most = min(target.device.block_threads, target.device.block_x)
@@ -36,7 +36,9 @@ def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
 
 
 def in_memory(stage: Stage) -> list[int]:
-    """Axis numbers of a stage's result, outermost in memory first, after axes of one element."""
+    """Axis numbers of a stage's result: first axes of one element, then the others, outermost in
+    memory first.
+    """
     layout, shape = stage.state.layout, stage.op.outputs[0].shape
     dims = range(len(shape)) if layout is None else (d.axis for d in layout.dims)
     return sorted(dict.fromkeys(dims), key=lambda n: not same_dim(shape[n], 1))

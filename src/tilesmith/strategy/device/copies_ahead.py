@@ -13,7 +13,7 @@ from tilesmith.strategy.intrinsics import async_copies
 from tilesmith.te.tensor import Compute, Tensor
 
 BUFFERS = (3, 2)
-"""Buffers per tile, the deepest pipeline first.  A third one hides twice the latency."""
+"""Candidate numbers of buffers per tile.  Three buffers hide twice the latency that two hide."""
 RESIDENT = 2
 """Blocks that a unit must hold with all buffers: one computes while another waits at a barrier."""
 

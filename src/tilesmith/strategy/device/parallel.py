@@ -9,9 +9,9 @@
 
 A loop nest that stores a constant, such as the zeros of a halo, is launched too.
 
-Of directly nested parallel loops, neighbouring threads run neighbouring iterations of the
-innermost.  Heap memory that a parallel loop allocates is allocated outside of it, with a part for
-each iteration.  The pass is for nests that are not scheduled for devices.
+If parallel loops are directly nested, neighbouring threads run neighbouring iterations of the
+innermost one.  Heap memory that a parallel loop allocates is allocated outside of it, with a part
+for each iteration.  The pass is for nests that are not scheduled for devices.
 """
 
 from __future__ import annotations

@@ -230,8 +230,9 @@ def _blocks(target: Target) -> list[tuple[int, int]]:
 
 
 def _threads(extent: int, most: int) -> int:
-    """Threads along one side: one for each tile, if at most `most` are needed.  Otherwise the
-    largest number whose tiles divide `extent`, or `most` if this number is at most half of `most`.
+    """Threads along one side: one for each tile, if these are at most `most`.  Otherwise the
+    largest number of threads whose tiles divide `extent` evenly.  If that is at most half of
+    `most`, then `most`.
     """
     tiles = -(-extent // TILE)
     if tiles <= most:

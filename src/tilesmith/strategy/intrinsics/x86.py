@@ -112,11 +112,11 @@ _ROWS = 16
 """Rows of an AMX tile, and 4-byte lanes of each row."""
 
 _BUSY_ROWS = 11
-"""Rows of the first factor.  With fewer rows, an instruction takes as long as with this number."""
+"""Rows of the first factor below which an instruction gets no faster."""
 
 _AWAKE_FMAS = 3200.0
-"""Multiply-adds without a tile store after which the next store takes some 900 cycles longer
-(measured on a Granite Rapids: 2,000 cycles of products suffice).
+"""Upper bound on the multiply-adds between two tile stores.  After 2,000 cycles of products without
+a store, the next store takes some 900 cycles longer (measured on a Granite Rapids).
 """
 
 _LANE_BYTES = 4

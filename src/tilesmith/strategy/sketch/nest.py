@@ -1,6 +1,6 @@
 """Rules for the loops of a nest: tiles, the order of the loops outside the tiles, threads.
 
-parallel over outer loops, in the order in which most bytes are reloaded least often
+parallel over outer loops; the one with the most bytes of its own (`Outer.bytes`) is outermost
   tile loops
     accumulators of the tile, in registers          (lanes along an axis of the result)
     or one element, partial results in vector lanes (lanes along the reduction)
@@ -259,7 +259,9 @@ def _bytes(read: Read, body: StageBody, tile: SketchTile) -> int:
 
 
 def _ordered(outer: list[Outer], cfg: Config) -> list[Outer]:
-    """Order the outer loops by knob `order`.  By default, most bytes are reloaded least often."""
+    """Order the outer loops by knob `order`.  By default, the loop with the largest `bytes` is
+    outermost, since an outer loop loads its bytes least often.
+    """
     long = [x for x in outer if x.trips > 1]
     usual = sorted(long, key=lambda x: -x.bytes)
     plain = tuple(range(len(usual)))

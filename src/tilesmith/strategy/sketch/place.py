@@ -225,7 +225,7 @@ def form_nests(s: Schedule, tiled: Set[str], cfg: Config, apart: Set[str]) -> li
 def merge_nests(s: Schedule, nests: list[Nest], target: Target, cfg: Config) -> list[Nest]:
     """Rule *strips*: compute stages without reductions in strips of their reader.
 
-    Knob `strips`: whether to merge the stages that counted costs choose.
+    Knob `strips`: whether to merge the stages whose merge saves predicted cycles.
     """
     plain = {n.root: n for n in nests if not n.fused and not n.stored}
     if len(plain) < 2:

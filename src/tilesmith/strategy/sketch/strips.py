@@ -193,8 +193,8 @@ def _parts(shape: Sequence[int], several: bool) -> Iterator[tuple[int, ...]]:
     """Candidate sizes, by axis, of the part of a result that is computed together.
 
     several: whether other stages are computed in the part.  If not, the part is one row.  If so,
-        the part is some rows, with one index or all along each axis outside the rows; for a result
-        with one axis it is a long piece (`LONG`), and a scalar has no part.
+        the part is a number of rows, with one index or all indices of each axis outside the rows.
+        The parts of a result with one axis are long pieces (`LONG`).  A scalar has no parts.
     """
     if not several:
         yield (*(1 for _ in shape[:-1]), *shape[-1:])
@@ -312,7 +312,7 @@ def _extent(
     numbers: Mapping[Var, int],
     most: int,
 ) -> Extent:
-    """The elements of a dimension of extent `most` that reads at `indices` need together."""
+    """The elements that reads at `indices` need together, along a dimension of extent `most`."""
     whole = Extent(None, 0.0, most, most)
     along = {numbers[v] for i in indices for v in free_vars(i) if v in numbers}
     if len(along) > 1:

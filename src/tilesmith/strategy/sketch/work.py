@@ -103,7 +103,7 @@ def _stride(e: Expr, below: Sequence[float | None], lane: Var | None) -> float |
     if not isinstance(e, ir.Binary):
         return None
     a, b = below
-    if e.op in ("min", "max"):  # a clamp changes with the operand that varies
+    if e.op in ("min", "max"):  # a clamp has the stride of the operand that varies
         return b if a == 0 else a
     if a is None or b is None:
         return None
