@@ -265,7 +265,7 @@ class _Reader:
                 continue
             parts = computed_from(e) if type(e) is Load else e.children
             waiting = [c for c in parts if c not in known]
-            if isinstance(e, ir.Let):  # the value first: the body needs the value's depth
+            if isinstance(e, ir.Let):  # visit the value first: the body needs its depth
                 if e.value in known:
                     self.depth[e.var] = known[e.value]
                 else:

@@ -58,7 +58,7 @@ class Instructions:
 def tile_cycles(step: Instructions, shown: float, model: CpuModel, unrolled: int = 1) -> float:
     """Cycles of one step of a register tile's loop.
 
-    shown: number of loads whose time arithmetic does not hide completely.  A load from L2 counts as
+    shown: number of loads that are not completely hidden by arithmetic.  A load from L2 counts as
         two, since L2 delivers half a vector per cycle.  Arithmetic hides most of the time of loads
         from L2, but less when other programs use L2.
     unrolled: steps per iteration of the loop.

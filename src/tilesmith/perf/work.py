@@ -52,8 +52,8 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class ParallelRegion:
-    """A parallel loop, one of several consecutive loops in its iterations, or (extent 1) serial
-    code.
+    """A piece of a kernel: a parallel loop, or one of several consecutive loops inside a parallel
+    loop, or serial code.  Serial code has extent 1.
 
     extent: iterations of the parallel loop.
     entries: number of times that its threads are started.  Of several loops in one parallel loop,

@@ -219,7 +219,7 @@ class _Plan:
         return r.add(Add(), other, r.constant(divided.astype(np.float32)))
 
     def norm(self, r: Rewriter, n: Node) -> Result:
-        """A norm with its scale and bias divided, so that the norm's results are divided."""
+        """The norm with its results divided: the divisors go into its scale and bias."""
         by = self.norms.pop(n.outputs[0], None)
         if by is None:
             return None

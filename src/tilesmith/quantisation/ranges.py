@@ -121,7 +121,7 @@ def _entropy(seen: Observed, to: DType) -> tuple[float, float]:
             return np.inf
         true = n[inside].copy()
         values, numbers = x[inside], np.rint(x[inside] / mapping.scale).astype(np.int64)
-        true[0] += n[x < values[0]].sum()  # clipped values count at the ends
+        true[0] += n[x < values[0]].sum()  # clipped values count in the outermost bins
         true[-1] += n[x > values[-1]].sum()
         kept = n[inside]
         numbers -= numbers.min()
