@@ -18,7 +18,7 @@ from tilesmith.te.knobs import Decisions, Value, values_from_json
 from .space import Forbidden, Space
 
 Met = dict[str, dict[Value, None]]
-"""The possible values of decisions, by the decision's name; the keys of the inner dict."""
+"""For each decision, by name, its possible values.  They are the keys of the inner dict."""
 
 
 @dataclass(frozen=True, slots=True)

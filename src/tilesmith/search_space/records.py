@@ -55,10 +55,10 @@ Status: TypeAlias = Literal[
 - `wrong`: the candidate's result differs from the reference.
 - `crash`, `timeout`, `memory`, `failed`: the candidate could not be measured.
 - `worse`: fast by itself, but the whole model was slower with it.
-- `unsettled`: fast by itself, but one of two doubts remains.  Either the model was slower with this
-  candidate and others, and there was no time to find the cause.  Or a schedule that won longer
-  measurements was slower than this trial's time.  The trial is not used before another run has
-  settled it.
+- `unsettled`: fast by itself, but in doubt for one of two reasons.  Either the model was slower
+  with this candidate and others, and there was no time to find the cause.  Or this short
+  measurement gave a better ratio than the schedule that won the longer measurements.  The trial is
+  not used before another run has settled it.
 - `lost`: the machines that were to measure it disconnected.  The candidate itself may be good.
 """
 

@@ -66,7 +66,7 @@ class Space:
     def _baseline(self) -> Candidate:
         try:
             self._asked({})
-        except ScheduleError:  # the analytic candidate may need the constraints
+        except ScheduleError:  # the analytic schedule may be impossible without constraints
             return self.start
         return {}
 
@@ -87,8 +87,8 @@ class Space:
     def reachable(self, wanted: Collection[str]) -> dict[str, Knob]:
         """The knobs of the analytic candidate.
 
-        If some of `wanted` are not among them, the result also has the knobs that exist only with
-        other values of these knobs.
+        If some of `wanted` are not among them, the result also has the knobs that come into
+        existence when one of these knobs has another value.
         """
         known = dict(self._asked(self.start))
         if set(wanted) - set(known):
@@ -222,7 +222,7 @@ class Space:
         return kept
 
     def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Candidates that differ slightly in one knob, knob by knob; then trades."""
+        """Candidates that differ slightly in one knob, knob by knob, then those of `_trades`."""
         for knob in self.free(candidate):
             position = knob.options.index(candidate.get(knob.name, knob.default))
             for step in (s * d for d in range(1, NEAR + 1) for s in (1, -1)):
@@ -236,8 +236,8 @@ class Space:
         """Candidates in which one knob has its next larger number, and another knob a number
         smaller by about the same ratio.
 
-        So the product stays about the same, such as a number of registers.  Changes of one knob at
-        a time may not lead to these candidates.
+        So the product of the two numbers, such as a number of registers, stays about the same.
+        Changes of one knob at a time may not lead to these candidates.
         """
         numbers = {
             k.name: traded_candidate

@@ -68,7 +68,8 @@ def _operation(op: str, *, swap: bool = False) -> Callable[[Traced, Any], Any]:
 class Traced:
     """An integer with the expression that computes it from the knobs.
 
-    `isinstance` takes it for an int.  C code does not and has to convert it.
+    `isinstance` takes it for an int.  Functions written in C do not: they convert it by
+    `__index__`.
     """
 
     __slots__ = ("_asked", "_value", "expr")

@@ -162,7 +162,7 @@ class RayMeasurer(BaselineMeasurer):
             for ref in building:
                 self._ray.cancel(ref)
             for _, node in running.values():
-                node.busy = False  # its station runs the next candidate after this one
+                node.busy = False  # its station finishes this candidate first
 
     # --- nodes
 
@@ -250,7 +250,7 @@ class RayMeasurer(BaselineMeasurer):
 
     def _built(self, task: Task, candidate: Candidate, ref: Any) -> Runnable | Trial:
         reply = self._get(ref, None)
-        if reply is None:  # Ray has already tried it on other nodes
+        if reply is None:  # Ray has already tried the build on other nodes
             cause = f"{ATTEMPTS} nodes went away while they built it"
             return trial(task.key, candidate, "lost", task.label, cause)
         return built(task, candidate, lambda: decode(reply))
@@ -312,7 +312,7 @@ def open_measurer(
 
 def _join(ray: Any, address: str | None) -> None:
     """Connect this process to the cluster, or start one on this machine (None)."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # our clusters report no usage
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no usage statistics
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     for left in reversed(range(ATTEMPTS)):
         try:
@@ -320,7 +320,7 @@ def _join(ray: Any, address: str | None) -> None:
             return
         except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as e:
             ray.shutdown()  # the connection is only half established
-            # A cluster forks one server per client while its threads run, which may crash.
+            # A cluster forks a server per client while its threads run.  Such a fork may crash.
             if left and isinstance(e, ConnectionAbortedError):
                 continue
             where = address or "this machine"

@@ -33,7 +33,7 @@ helps none of them, it is not tried on the others.
 """
 
 Choices = Mapping[str, Decisions]
-"""Decisions by the workload of a choice."""
+"""For the workload of each choice, its decisions."""
 
 
 def decide(

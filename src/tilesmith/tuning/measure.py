@@ -98,7 +98,10 @@ class Measurer(Protocol):
     def measure(
         self, task: Task, candidates: Sequence[Candidate], seconds: float
     ) -> Iterator[Trial]:
-        """One trial per candidate, as soon as it is complete; each runs for about `seconds`."""
+        """Yield the trial of each candidate as soon as it is complete.
+
+        seconds: approximate time for which each candidate runs.
+        """
         ...
 
 
@@ -117,7 +120,10 @@ class BaselineMeasurer(ABC):
     def measure(
         self, task: Task, candidates: Sequence[Candidate], seconds: float
     ) -> Iterator[Trial]:
-        """One trial per candidate, as soon as it is complete; each runs for about `seconds`."""
+        """Yield the trial of each candidate as soon as it is complete.
+
+        seconds: approximate time for which each candidate runs.
+        """
         baseline = self._baseline_of(task)
         if isinstance(baseline, Trial):
             yield from incomparable(task, candidates, baseline)
@@ -188,7 +194,7 @@ class LocalMeasurer(BaselineMeasurer):
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._builders.kill()  # nobody needs their builds any more
+        self._builders.kill()  # the builds in progress are not needed
         self._pool.shutdown(wait=True)
         self._builders.end()
         self._runner.end()

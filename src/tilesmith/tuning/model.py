@@ -33,7 +33,9 @@ from .tasks import BUILDER, Compiled, random_inputs, resume, tasks_of
 from .verdict import better_of, seconds_needed
 
 REPORT_COMPILES, REPORT_RUNS = 1.5, 40
-"""Time to reserve for a report, in compilations with known kernels and in runs of the model."""
+"""Time to reserve for a report, as a number of compilations with known kernels plus a number of
+runs of the model.
+"""
 CHOICES_SHARE = 0.25
 """Fraction of the seconds that choices of the whole model may take."""
 FITTING_SHARE = 0.05
@@ -48,9 +50,9 @@ seconds the check is less exact, but there is a result to check.
 class Tuned:
     """The result of tuning.
 
-    executable: the faster of tuned and untuned.
-    speedup: ratio of untuned to tuned time, measured alternately; 1 without measuring if the
-        untuned one is kept.
+    executable: the faster of the tuned and the untuned one.
+    speedup: ratio of untuned to tuned time, measured alternately.  It is 1, and not measured, if
+        the untuned executable is kept.
     tasks: the state of each task at the end.
     why_none: the reason why no candidate was measured; empty if some were.
     spent: seconds by stage.

@@ -100,7 +100,7 @@ class Contender(ABC):
 
     kernel: Runnable
     least: float = 0.0
-    """Its least time in the last measurement."""
+    """The kernel's least time in the last measurement, in seconds."""
 
     @abstractmethod
     def run(self, times: int) -> None:
@@ -112,7 +112,7 @@ class Contender(ABC):
         """The results of the last run."""
 
     def seconds(self, times: int) -> float:
-        """Average seconds of one of `times` runs."""
+        """Seconds of a run, averaged over `times` runs."""
         start = time.perf_counter()
         self.run(times)
         return (time.perf_counter() - start) / times
@@ -318,7 +318,10 @@ class Bench:
 def in_turns(
     candidate: Callable[[int], float], baseline: Callable[[int], float], plan: MeasurePlan
 ) -> Answer:
-    """Least times of two contenders, measured alternately; each is a function that times n runs."""
+    """The least times of a candidate and a baseline, measured alternately.
+
+    candidate, baseline: functions that return the average seconds of n runs.
+    """
     turns = [(candidate(1), baseline(1))]
     ours, theirs = turns[0]
     runs = [max(1, int(TURN_SECONDS / max(t, 1e-9))) for t in turns[0]]

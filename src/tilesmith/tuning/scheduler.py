@@ -136,9 +136,9 @@ def tune_tasks(
     batch: int,
     report: Callable[[Sequence[Progress]], object] = lambda _: None,
 ) -> None:
-    """Search until the budget is spent, or until there is nothing left to try or to gain; every
-    trial is stored at once.  Without an interrupt one candidate is measured even if no time is
-    left.
+    """Search until the budget is spent, or until no candidates or expected gains are left.  Every
+    trial is stored at once.  One candidate is measured even if no time is left, unless an interrupt
+    was requested.
 
     The last sixth of the time confirms the best of each task.  The budget's interrupt ends both
     phases after the trial in flight.

@@ -156,9 +156,12 @@ def _task(
 
 
 def slack(ratio: float | None) -> float:
-    """Fraction of a kernel's time that tuning may save, given predicted over measured time.
+    """Fraction of a kernel's time that tuning may be expected to save.
 
-    It is the excess over the prediction, but never 0, since predictions are for one schedule.
+    It is the part of the time beyond the prediction, within the bounds `SLACK`.  It is never 0,
+    since the prediction is for one schedule.
+
+    ratio: predicted over measured time; None without a prediction.
     """
     least, most = SLACK
     return (least + most) / 2 if ratio is None else min(max(1 - ratio, least), most)

@@ -57,7 +57,7 @@ SECONDS = 30.0
 CHECK_SECONDS = 0.8
 """Seconds for comparing the best candidate with the template's default."""
 TURN_RUNS, LEAST_ROUNDS, MOST_ROUNDS = 4, 3, 8
-"""Least number of runs per turn, and bounds on the turns of each of the two."""
+"""Least number of runs per turn, and bounds on the turns of each of the two schedules."""
 
 
 @checked(UsageError)
@@ -76,8 +76,9 @@ def tune_template(
     choices: as in `tune`, by default 30 seconds; there is no report.
 
     Every candidate's result is compared with that of the same expressions without a schedule.  At
-    the end the best candidate runs alternately with the template's default, and the faster is
-    returned (but not for long runs, other machines or `flush`).  Raises UsageError, ScheduleError.
+    the end the best candidate runs alternately with the template's default, and the faster one is
+    returned.  This comparison is left out for long runs, for other machines, and with `flush`.
+    Raises UsageError, ScheduleError.
     """
     choices.setdefault("seconds", SECONDS)
     session = Session.of(options, target=target, threads=threads)
@@ -183,7 +184,7 @@ def _tune(
                     lambda s: tuning.tell("searching", s),
                 )  # fmt: skip
         start = task.space.start
-        # If they differ, a pin excludes the baseline, whose time is the denominator of all ratios.
+        # All ratios are relative to the baseline.  If `start` differs, a pin excludes the baseline.
         is_known = start == task.space.baseline
         best = _best(state, 1 - MARGIN if is_known else float("inf"))
         # The check is valid only on this machine, and only if caches are not flushed.
@@ -208,8 +209,8 @@ def _best(state: Progress, most: float) -> Trial | None:
 
 
 def _is_short(trial: Trial) -> bool:
-    """Whether runs are short enough for a check.  Long runs need none, since their times scatter
-    little.
+    """Whether the runs are short enough for a check.  Long runs need no check, since their times
+    scatter little.
     """
     return 2 * LEAST_ROUNDS * TURN_RUNS * trial.baseline <= CHECK_SECONDS
 
@@ -217,10 +218,10 @@ def _is_short(trial: Trial) -> bool:
 def _checked(
     best: Trial, start: Decisions, task: Task, made: Callable[[Decisions], KernelFunction]
 ) -> Trial:
-    """`best` with its time measured again, alternately with that of the default, `start`.  The time
-    in the trial is biased, as the least of many.
+    """`best` with its time measured again, alternately with that of `start`, the default.  The time
+    in the trial is the least of many, so it is biased.
 
-    Both have run before, in another process.
+    Both candidates have run before, in another process.
     """
     rng = np.random.default_rng(0)
     inputs, outputs = task.arguments(best.candidate)
@@ -236,8 +237,8 @@ def _checked(
 
 
 def _refuted(state: Progress, best: Trial | None) -> list[Trial]:
-    """The trials with better ratios than the search's outcome, whose ratio comes from longer
-    measurements.  They get the status "unsettled", so that `apply_best` applies the outcome.
+    """The trials whose ratio is better than that of the search's outcome.  The outcome was measured
+    for longer, so these trials get the status "unsettled", and `apply_best` applies the outcome.
     """
     outcome = min(1 - MARGIN, best.ratio if best is not None else 1.0)
     cause = "faster in a short measurement than what won the long ones"

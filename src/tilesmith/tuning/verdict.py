@@ -33,12 +33,12 @@ from .profiles import REPEATS, ROUNDS, Times, compared, in_turns
 from .tasks import Compiled, random_inputs
 
 CHECK_ROUNDS = (3, 7, 20)
-"""Number of turns of each executable in the final check: lower bound, usual bound, and the bound
-for turns that fit into `CHECK_SECONDS`.
+"""Turns of each executable in the final check: the least number, the usual number, and the largest
+number.  There are more turns than usual if they fit into `CHECK_SECONDS`.
 """
 CHECK_SECONDS = 5.0
 TURN_SECONDS, TURN_RUNS = 0.12, 4
-"""Least seconds and least runs of a turn; the longer of the two counts."""
+"""Least seconds and least runs of a turn.  A turn ends when it has both."""
 PROFILE_SECONDS = 1.5
 """Seconds of turns in which every kernel is timed."""
 NONE = Ratio(1.0, 1.0, 1.0, 0)
@@ -59,8 +59,8 @@ def better_of(
     needed: float = 0.0,
     each: float = 0.0,
 ) -> tuple[Executable, Ratio]:
-    """The executable with the decisions on record, and its speedup over `plain`; `plain` and `NONE`
-    if no other is faster.
+    """The executable with the decisions on record, and its speedup over `plain`.  If no such
+    executable is faster, `plain` and `NONE`.
 
     left: seconds that are left.
     needed: seconds for the rest of the check (see `seconds_needed`).
@@ -68,9 +68,9 @@ def better_of(
 
     Decisions that do not help are marked as worse.  Another attempt begins if as much time is left
     as the last attempt took.  Otherwise the decisions still in question are marked as unsettled: no
-    compilation uses them, and the next run begins with them.  (Decisions from a relative, a similar
-    workload, are marked as worse, since nothing was measured for this workload.) Decisions of
-    relatives are adapted to workloads as long as there is time beyond `needed` and `each`.
+    compilation uses them, and the next run begins with them.  Decisions from a relative (a similar
+    workload) are marked as worse instead, since nothing was measured for this workload.  Decisions
+    of relatives are adapted to workloads as long as there is time beyond `needed` and `each`.
     """
     inputs = random_inputs(plain)
 
@@ -167,7 +167,7 @@ def _compiled(
 
 
 def _tuned(session: Session, chosen: Lookup) -> Session:
-    # Decisions of similar workloads may be fitted to every group: only the time is a limit.
+    # Decisions of similar workloads may be adapted to every group: only time limits their number.
     return dataclasses.replace(session, tuned=chosen, fitted_share=1.0)
 
 
@@ -200,9 +200,7 @@ def _speedup(
 
 
 def _set_aside(records: Records, keys: Iterable[Key]) -> None:
-    """Mark the good records of some workloads as unsettled, not only the best ones, so that another
-    run judges them.
-    """
+    """Mark all good records of some workloads as unsettled, so that another run judges them."""
     trials = (
         t for key in keys for t in records.trials(key) if t.status == "ok" and t.ratio <= 1 - MARGIN
     )

@@ -76,7 +76,7 @@ def div(a: Number, b: Number) -> Number:
 
 
 def floor_div(a: Number, b: Number) -> Number:
-    """The quotient of two numbers, rounded down; `b` is positive, and a float where `a` is one."""
+    """The quotient of two numbers, rounded down.  `b` is positive, and a float if `a` is one."""
     if not isinstance(a, Expr) and not isinstance(b, Expr):
         return a // b
     return a if isinstance(b, int) and b == 1 else _binary("floordiv", a, b)
@@ -138,7 +138,7 @@ def product(numbers: Iterable[Number]) -> Number:
 
 
 def largest(numbers: Iterable[Number], least: Number = 0) -> Number:
-    """The largest, but not less than `least`."""
+    """The largest of `numbers` and `least`."""
     return _fold(maximum, numbers, least)
 
 

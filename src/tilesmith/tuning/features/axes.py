@@ -38,10 +38,11 @@ ANYWHERE = 1 << 40
 
 
 def known_width(width: Number, n: Number) -> Number:
-    """The width of a block of neighbours, if lowering can prove which rows of length `n` contain
-    the block; else `ANYWHERE`.
+    """`width`, the width of a block of neighbours, if lowering can prove which rows of length `n`
+    contain the block; else `ANYWHERE`.
 
-    Lowering can if a row is a whole number of blocks, or a block a whole number of rows.
+    Lowering can prove it if a row is a whole number of blocks, or a block is a whole number of
+    rows.
     """
     rest = sym.sub(n, sym.mul(sym.floor_div(n, width), width))
     over = sym.sub(width, sym.mul(sym.floor_div(width, n), n))
@@ -98,7 +99,7 @@ def lanes_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, Numb
 
 
 def _quotient(whole: Number, part: Number) -> tuple[Number, Number]:
-    """`whole / part`, and the excess over an integer."""
+    """`whole / part`, and the fractional part of this quotient."""
     if isinstance(whole, int) and isinstance(part, int) and whole % part == 0:
         return whole // part, 0
     trips = sym.div(whole, part)
@@ -167,10 +168,10 @@ def digits_of(
     roots: Mapping[Expr, str],
     terms: Mapping[Expr, int],
 ) -> dict[str, list[Expr]]:
-    """The fused axes whose number is a part of an index, possibly times a factor.  For each axis,
-    the terms of the index that compose its number, the innermost first.
+    """The fused axes whose position occurs in an index, possibly times a factor.  For each of these
+    axes, the terms of the index that add up to its position, the innermost first.
 
-    For example, `14 * row + column` is the number of the axis made by `fuse(row, column)`.
+    For example, `14 * row + column` is the position along the axis made by `fuse(row, column)`.
 
     roots: the axes of index variables.
     terms: coefficients of variables and of their quotients.
@@ -191,8 +192,8 @@ def _in_place(
     axes: Mapping[str | None, Expr],
     terms: Mapping[Expr, int],
 ) -> list[Expr]:
-    """The terms for all parts of a fused axis.  Empty if a part has no term, or if the coefficients
-    of the terms do not compose the number of the axis.
+    """The terms for all parts of a fused axis.  Empty if a part has no term, or if the terms do not
+    add up to a multiple of the position along the axis.
     """
     composed: list[Expr] = []
     place = 0
@@ -210,7 +211,7 @@ def _in_place(
 def _axis(
     stage: StageState, extents: Mapping[str, Number], roots: Mapping[Expr, str], atom: Expr
 ) -> str | None:
-    """The axis whose number an atom equals: a root, or the outer axis of a root's split."""
+    """The axis whose position an atom is: a root, or the outer axis of a root's split."""
     if isinstance(atom, Var):
         return roots.get(atom)
     if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):

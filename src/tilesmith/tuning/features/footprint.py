@@ -118,10 +118,11 @@ def not_one(n: Number) -> sym.Truth:
 def _lines(spans: list[Span], shape: tuple[Number, ...], size: int) -> Number:
     """Bytes of the cache lines that a box of elements of an array touches.
 
-    The result is the least of several upper bounds.  The first is one line per element.  For each
-    number of inner dimensions, another bound is the lines from the first to the last element along
-    them, times the number of indices of the outer dimensions.  It is smaller where neighbouring
-    rows share lines, since rows are short or completely touched.
+    The result is the least of several upper bounds.  The first counts one line per element.  Every
+    other bound divides the dimensions into outer and inner ones.  For each index of the outer
+    dimensions, it counts the lines from the first to the last element along the inner dimensions.
+    Such a bound is smaller if neighbouring rows share lines, since rows are short or completely
+    touched.
     """
     outer = [sym.product(s.distinct for s in spans[:d]) for d in range(len(spans) + 1)]
     lines = outer[-1]

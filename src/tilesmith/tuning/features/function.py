@@ -325,8 +325,9 @@ class FeatureFunction:
         return structure
 
     def _alike(self, candidate: Candidate, structure: StructuralFeatures) -> list[Candidate]:
-        """Candidates with which a structure is checked: several for the first structures; none for
-        others if paths say which candidates are equivalent.
+        """Candidates with which a structure is checked.  For the first `CHECKED` structures they
+        include random candidates.  `candidate` itself is included if all numeric knobs are symbols;
+        otherwise paths say which candidates are equivalent.
         """
         candidates = [candidate] if self.symbolic == ALL else []
         if self._checked < CHECKED and structure.columns:

@@ -7,8 +7,8 @@ last, `distinct` different ones.  Extents and spans are numbers or, where split 
 expressions (`algebra`); the formulas are the same.
 
 A stage inside another computes the elements that its readers need in one iteration, as in lowering.
-A tile that exceeds its tensor needs as much memory as a whole one, but only the time of its part
-inside (`SymbolicLoop.trips`), since loops are peeled.
+A tile that exceeds its tensor needs as much memory as a whole tile.  But it takes only the time of
+the part inside the tensor (`SymbolicLoop.trips`), since loops are peeled.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SymbolicLoop:
     extent: iterations as scheduled.
     kind: kind of the loop.
     is_reduce: whether the axis is reduced.
-    trips: number of iterations.  The last one counts as the fraction of it inside the tensor.
+    trips: number of iterations.  The last one counts with the fraction that is inside the tensor.
     rest: the fraction of the last iteration inside the tensor; 0 if all iterations are whole.
     lanes: elements per iteration of an axis along vectors; 0 for other axes.
     """
@@ -131,8 +131,8 @@ class SymbolicNest:
         self._paths: dict[str, tuple[tuple[SymbolicLoop, ...], int]] = {}
         self._roots: dict[str, dict[Expr, str]] = {}
         self._spans: dict[tuple[str, int, bool], dict[str, Span]] = {}
-        """Spans by stage, number of the first loop, and region.  If this loop is one of the stage
-        itself, they are the spans of all axes, else only those of the roots.
+        """Spans by stage, number of the first loop, and region.  They are the spans of all axes if
+        the first loop belongs to the stage itself, else the spans of the roots.
         """
         self._indices: dict[tuple[str, Expr, int, bool], Span] = {}
         self._shapes: dict[tuple[str, int], tuple[tuple[LayoutDim, Number], ...]] = {}
@@ -182,8 +182,8 @@ class SymbolicNest:
     # --- spans
 
     def needed(self, name: str, d: int, p: int) -> Span:
-        """The span of dimension `d` of stage `name` that its readers touch while the loops around
-        it from number `p` on run, with the bounds that lowering computes.
+        """The span along dimension `d` of stage `name` that its readers touch while the loops of
+        its path from number `p` on run.  The span has the bounds that lowering computes.
         """
         extent = sym.number(self.state.stages[name].op.shape[d])
         alike: dict[object, tuple[str, Expr, list[int]]] = {}
@@ -245,7 +245,7 @@ class SymbolicNest:
     ) -> list[tuple[Span, int]]:
         """Spans of the terms of an index, with coefficients.
 
-        If terms compose the number of a fused axis, they become one term for this axis.  So 18
+        Terms that add up to the position along a fused axis become one term for this axis.  So 18
         iterations over rows of 14 touch 18 elements, not 28.
         """
         left = dict(terms)
@@ -278,7 +278,7 @@ class SymbolicNest:
         return self._unknown(name, atom, p)
 
     def _unknown(self, name: str, e: Expr, p: int) -> Span:
-        """The span of an index that depends on data, or in a way that the formulas don't cover."""
+        """The span of an index that depends on data, or that the formulas don't cover."""
         spans = self.roots(name, p)
         own = self._roots[name]
         count = sym.product(

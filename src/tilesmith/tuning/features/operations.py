@@ -13,8 +13,8 @@ from tilesmith.te.tensor import Reduce
 def operations(body: tuple[Expr, ...]) -> dict[str, int]:
     """The number of operations of each of `KINDS` per point.
 
-    Arithmetic on indices does not count.  Nor does a select by indices: lowering peels it, or it
-    stays outside the loops on which it does not depend.
+    Arithmetic on indices does not count.  A select by indices does not count either.  Lowering
+    peels it, or it stays outside the loops on which it does not depend.
     """
     counts: dict[str, int] = dict.fromkeys(KINDS, 0)
     first = body[0]
@@ -54,8 +54,8 @@ def _reads(e: Expr) -> bool:
 
 
 def _values(roots: tuple[Expr, ...]) -> Iterator[Expr]:
-    """The nodes that compute values, each once, without nodes of indices and without selects by
-    indices.
+    """The nodes that compute values, each once.  Nodes of indices, and selects by indices, are left
+    out.
     """
     seen: set[Expr] = set()
     stack = list(roots)

@@ -353,7 +353,7 @@ def _static_size(nest: SymbolicNest, a: SymbolicAccess) -> float:
 
 
 def nominal(extents: Iterable[Dim]) -> float:
-    """The product of extents, where each knob counts as 2.  So an order by this product does not
+    """The product of extents, where each knob counts as 2.  So the order of such products does not
     depend on the values of knobs.
     """
     result = 1.0

@@ -32,8 +32,10 @@ def collect(
     choices: Sequence[ChoiceFacts] = (),
     stages: Mapping[str, float] | None = None,
 ) -> Report:
-    """The facts about a model called `title`, whose tuning `started` at a time in seconds since
-    1970.  Profiles both executables alternately on `inputs`.
+    """The facts about the tuning of a model called `title`.  Profiles both executables alternately
+    on `inputs`.
+
+    started: the time at which tuning began, in seconds since 1970.
     """
     profiles = _profiles(before, after, inputs)
     machine, threads = profiles[0].machine, profiles[0].threads

@@ -65,7 +65,9 @@ for (const th of document.querySelectorAll("th")) {
   };
 }
 """
-"""A click on a column's head sorts by it, the largest first; without scripts nothing is missing."""
+"""A click on a column's head sorts the table by this column, the largest number first.  Without
+scripts the page still shows everything.
+"""
 
 
 def policy() -> str:

@@ -108,7 +108,7 @@ class Evolution(Search):
         return child
 
     def _draw(self, alive: list[tuple[float, str]]) -> tuple[float, str]:
-        """The better of two drawn at random."""
+        """The better of two candidates that are drawn at random."""
         return min(self.rng.choice(alive), self.rng.choice(alive))
 
     def _learn(self, candidate: Candidate, cost: float) -> None:
@@ -116,8 +116,8 @@ class Evolution(Search):
 
 
 class Annealing(Search):
-    """A walk that takes every step to a lower cost.  The lower the temperature, the fewer steps to
-    a higher cost it takes.
+    """A walk that takes every step to a lower cost.  It takes fewer steps to a higher cost as the
+    temperature falls.
     """
 
     HEAT, COOLING = 0.2, 0.96
