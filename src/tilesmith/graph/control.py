@@ -160,8 +160,8 @@ class Loop(Control):
         return matched(self.inside, self._carried_types, _types(carried), "carried values")
 
     def next_extents(self) -> dict[Var, Dim]:
-        """The values of the body's symbols in the next iteration, as formulas in those of the
-        current one.
+        """The values of the body's symbols in the next iteration, as formulas of their current
+        values.
         """
         following = self.body.outputs[self.conditional :][: self.carried]
         return matched(self.inside, self._carried_types, _types(following), "results of the body")
@@ -175,7 +175,7 @@ class Loop(Control):
         return matched(self.inside, self._carried_types, self.results[: self.carried], "results")
 
     def extents_after(self, carried: Sequence[Value], steps: int) -> dict[Var, Dim]:
-        """The values of `symbols` after 0 or 1 iterations (`steps`) that begin with `carried`."""
+        """The values of `symbols` after `steps` iterations, 0 or 1, that begin with `carried`."""
         first = self.first_extents(carried) if self.inside else {}
         if steps:
             known: dict[Expr, Dim] = {**first}

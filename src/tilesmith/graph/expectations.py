@@ -24,8 +24,8 @@ DOUBLINGS = 16
 """Upper bound on the doublings in the search for sizes at which no extent is below 1."""
 
 _ROOM_DOUBLINGS = 5
-"""Upper bound on further doublings after that search.  An extent grows at least as fast as its
-symbol, so five doublings raise it from 1 to 32 or more.  A tile has no more rows than that.
+"""Upper bound on the doublings once no extent is below 1.  An extent grows at least as fast as its
+symbol, so five doublings raise it from 1 to 32 or more.  No tile has more than 32 rows.
 """
 
 

@@ -1,8 +1,8 @@
 """Programs for a device and the CPU: parts of a graph, and copies between their two memories.
 
 A value lives on the host or on the device.  Inputs and outputs of the program, and results of
-`Download` and of parts on the CPU, live on the host; results of `Upload` and of parts on the device
-live on the device.  A part reads and computes only values of its own side.
+`Download` and of parts on the CPU, live on the host.  Results of `Upload` and of parts on the
+device live on the device.  A part reads and computes only values of its own side.
 
     graph main(%x: f32[4]) {
       %0: f32[4] = upload(%x)

@@ -132,8 +132,8 @@ def type_text(type: TensorType, dims: NameOf) -> str:
 
 
 class _Printer:
-    """Writes the text of one program.  `dims` names its symbolic dimensions, also those of
-    sub-graphs.
+    """Writes the text of one program.  `dims` names the symbolic dimensions of the program and of
+    its sub-graphs.
     """
 
     def __init__(self, dims: NameOf | None = None, is_anf: bool = False) -> None:

@@ -51,7 +51,7 @@ def _is_byte(v: Value) -> bool:
 
 def _function(r: Rewriter, last: Node) -> tuple[Value, list[Node]] | None:
     """The only value of 8 bits on which `last` depends, apart from constants, and the nodes from
-    there to `last`.
+    that value to `last`.
     """
     source: Value | None = None
     order: dict[Node, None] = {}

@@ -38,8 +38,8 @@ loop.  It is cheaper to repeat a larger broadcast in each iteration.
 """
 
 TRANSPOSED_ROWS = 128
-"""Lower bound on the rows that all iterations of a loop together multiply with a matrix, if the
-matrix is transposed before the loop.
+"""Lower bound on the rows that all iterations of a loop multiply with a matrix that is transposed
+before the loop.
 """
 
 
@@ -335,8 +335,8 @@ def _with_plain_products(body: Graph, same: Sequence[Value], steps: Dim | None) 
 
 
 def _reads_transposed(node: Node, same: Sequence[Value], steps: Dim) -> bool:
-    """Whether a node multiplies rows with one of the matrices `same`, transposed, and multiplies
-    enough rows in all `steps` for a transposition before the loop to pay.
+    """Whether a node multiplies rows with the transpose of one of the matrices `same`.  A
+    transposition before the loop must pay: all `steps` together multiply enough rows.
     """
     if not isinstance(node.op, MatMul) or not node.op.transpose_b:
         return False

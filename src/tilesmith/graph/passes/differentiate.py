@@ -26,20 +26,20 @@ from tilesmith.support.errors import ModelError, UnsupportedError
 def differentiate(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> Graph:
     """The graph with the gradients of its results `of` as further results, one for each of `wrt`.
 
-    of: numbers of the results.  A result that is not a scalar is weighted by a cotangent, a further
-        input of the result's name and type; that of a scalar is 1.
+    of: numbers of the results.  The cotangent of a result that is not a scalar is a further input
+        of the result's type.  The cotangent of a scalar is 1.
     wrt: inputs and constants of the graph.
 
-    A gradient and a cotangent are named after their value with "d_" in front, once more if an
-    output or input has that name.
+    A gradient and a cotangent have the name of their value with "d_" in front.  If another output
+    or input has this name, "d_" is repeated.
 
-    Raises ModelError if a value has no floats, or if no result depends on it; UnsupportedError,
-    which names every node without a gradient.
+    Raises ModelError if a value has no floats, or if no result depends on it.  Raises
+    UnsupportedError, which names every node without a gradient.
     """
     _check(graph, of, wrt)
     fixed = {c.value for c in graph.constants} & {*wrt}
     kept = {c.value: c for c in graph.constants if c.value in fixed}
-    # As inputs the wanted constants keep their readers: expansions reshape other constants.
+    # The wanted constants become inputs, since expansions replace constants by reshaped copies.
     opened = replace(
         graph,
         inputs=(*graph.inputs, *kept),
@@ -103,7 +103,7 @@ def _check(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> None:
 
 
 class Reverse:
-    """One walk backwards.
+    """One backward walk over a graph.
 
     b: the builder that gets the gradients.
     new: the builder's value for each value of the graph.

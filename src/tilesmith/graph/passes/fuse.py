@@ -247,9 +247,9 @@ class _Fusion:
         return all(expected_size(out) <= 2 * expected_size(v.shape) for v in read)
 
     def samples_views(self, node: Node, members: Iterable[Node]) -> bool:
-        """Whether all `members` that make an operand that `node` reads several times per element
-        only map indices.  Other members would be computed, or copied into another order, once for
-        each of these reads.
+        """Whether, among `members`, only index maps make the operands that `node` reads several
+        times per element.  Any other member would be computed, or copied into another order, once
+        for each read.
         """
         read = {node.inputs[i] for i in self.structure(node).samples}
         for m in reversed(list(members)):

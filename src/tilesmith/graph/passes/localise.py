@@ -26,10 +26,10 @@ from tilesmith.support.errors import ModelError
 
 
 def localise(body: Graph) -> tuple[Graph, tuple[Dim, ...]]:
-    """A fused body with new symbols, and the extent of the program that each of them replaces.
+    """A fused body with new symbols, and the extents of the program that they replace.
 
-    A body without symbols stays unchanged.  A body whose other types do not follow from the types
-    of its operands stays unchanged too, and the extents are its own symbols.
+    A body without symbols stays unchanged.  A body also stays unchanged if the types of its
+    operands do not determine all other types; the extents are then its own symbols.
     """
     if not body.symbols:
         return body, ()

@@ -24,9 +24,9 @@ overflow.
 
 
 def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage:
-    """An upper bound on the product of `factors` (none negative), in bytes, that is known before
-    the consecutive `stages`.  If there is none, or if it is far larger than the expected size, the
-    result is the last stage on which the product depends.
+    """An upper bound on the product of `factors`, in bytes, that is known before the consecutive
+    `stages`.  No factor is negative.  If there is no such bound, or if it is far larger than the
+    expected size, the result is the last stage on which the product depends.
     """
     size, most, number, last = 1, 1, 1, -1
     for factor in factors:
@@ -43,8 +43,8 @@ def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage
 
 
 def largest_shape(shape: Sequence[Dim], stages: Sequence[Stage]) -> tuple[Dim, ...] | None:
-    """Upper bounds of a value's extents that are known before `stages`.  None if one of them is
-    only the general limit `LARGEST`.
+    """Upper bounds of a value's extents that are known before `stages`.  None if one bound is only
+    the general limit `LARGEST`.
     """
     bounds: list[Dim] = []
     for extent in shape:
@@ -74,7 +74,7 @@ def _bound(factor: Dim, stages: Sequence[Stage]) -> tuple[Dim | None, int]:
 
 
 def _most(size: Expr, symbol: Var, limit: Dim) -> Dim | None:
-    """An upper bound of `size` without `symbol`, for values of the symbol up to `limit`."""
+    """An upper bound of `size` without `symbol` in it, where `symbol` is at most `limit`."""
     assert symbol.sizes is not None
     high = min(limit, symbol.sizes.high) if isinstance(limit, int) else limit
     interval = eliminate(size, {symbol: (symbol.sizes.low, high)})

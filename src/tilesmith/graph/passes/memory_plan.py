@@ -172,7 +172,7 @@ def _for_all_sizes(placed: Mapping[_Block, int]) -> tuple[Dim, dict[_Block, Dim]
     """The size of the arena and the offset of each block, as formulas.
 
     A block starts at the highest end of the lower blocks whose live ranges overlap its own.  The
-    formula leaves out each of these blocks that is below another of them, since the other one ends
+    formula leaves out a lower block that is below another lower block, since the other block ends
     higher.
     """
     order = sorted(placed, key=lambda b: (placed[b], placed[b] + b.size))

@@ -60,9 +60,7 @@ def _inverse(perm: Perm) -> Perm:
 
 
 def _perms(graph: Graph) -> list[Perm]:
-    """The permutations of transposes in the graph whose inverse is the permutation of another
-    transpose in the graph.
-    """
+    """The permutations of transposes in the graph that another transpose in the graph undoes."""
     perms = [_perm(n) for n in graph.nodes if isinstance(n.op, Transpose)]
     return [
         p
@@ -121,7 +119,7 @@ class _Regions:
         return None if rule is None or ranks != {rank} else rule(node.op, self._perm)
 
     def _placed(self, node: Node) -> tuple[Value, ...]:
-        """The operands whose elements are read where the result is written: all but the list of a
+        """The operands with the same order of axes as the result: all operands except the list of a
         lookup.
         """
         return node.inputs[1:] if self._is_lookup(node) else node.inputs

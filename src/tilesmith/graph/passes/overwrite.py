@@ -8,8 +8,8 @@ An append (`graph.passes.append`) in a loop writes its rows behind the carried v
 A result of the program that is to live in an input (`Graph.in_place`) is written there directly in
 two cases:
 
-- The kernel that computes it is a scatter, or may write over its operand, and is the last user of
-  the input.
+- The kernel that computes it is the last user of the input.  This kernel is a scatter, or it may
+  write over its operand.
 - All kernels that write it run after the last use of the input.
 
 In all other cases the result is computed elsewhere and copied at the end.

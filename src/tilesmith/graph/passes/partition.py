@@ -30,8 +30,8 @@ def partition(
     on_host: the nodes that the device can't run.
     is_light: whether computing a node takes no longer than copying its results.
 
-    None if some part could not know a size that it needs, because another part measures the size
-    and the part has no operand with this extent.
+    None if some part could not know a size that it needs: another part measures the size, and no
+    operand of the part has this extent.
     """
     nodes = {*on_host}
     while True:
@@ -47,8 +47,8 @@ def partition(
 
 
 def _neighbours(graph: Graph, on_host: set[Node], is_light: Callable[[Node], bool]) -> set[Node]:
-    """The largest set of light nodes that have no neighbours outside of the set and `on_host`, and
-    that paths inside the set connect to `on_host`.
+    """The largest set of light nodes whose neighbours are all in the set or in `on_host`.  Nodes
+    that no path inside the set connects to `on_host` are left out.
     """
     light = {n for n in graph.nodes if n not in on_host and is_light(n)}
     while True:
@@ -76,8 +76,8 @@ def _neighbours(graph: Graph, on_host: set[Node], is_light: Callable[[Node], boo
 
 
 def _views(graph: Graph, on_host: set[Node], is_light: Callable[[Node], bool]) -> set[Node]:
-    """Light nodes that read one value of the device and are read on the CPU only, if copying the
-    value is cheaper than copying their results.
+    """Light nodes that read one value of the device, and whose results are read on the CPU only.
+    They move if copying the value is cheaper than copying their results.
     """
     readers: dict[Value, list[Node]] = {}
     for n in graph.nodes:
@@ -180,8 +180,8 @@ class _Builder:
         self._nodes.append(Node(Part(body, on_device), tuple(arguments), made))
 
     def _sized_by(self, members: list[Node], operands: Sequence[Value]) -> list[Value]:
-        """Inputs of the graph whose extents define sizes that the members use and their operands do
-        not define.
+        """The inputs of the graph that define the sizes which `members` use and `operands` do not
+        define.
         """
         known = {d for v in operands for d in v.shape if isinstance(d, Var)}
         used = {s for n in members for s in n.symbols}

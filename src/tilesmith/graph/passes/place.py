@@ -1,11 +1,12 @@
 """Values inside the memory of other values: concatenations and slices that need no code.
 
-A kernel that computes an operand of a concatenation writes it directly into its part of the result,
-and every reader reads it there.  Some operands cannot be there and are copied: inputs, constants,
-outputs, and values inside another result.  A result that is a strided window on its operand's
-memory (slices, splits, reshapes) is read from this memory.  Such concatenations and windows become
-`InPlace` nodes.  Their operands or results have layouts with spans, from which the memory plan
-follows.  All values in one memory have the same halo, the widest that any of them needs.
+A kernel that computes an operand of a concatenation writes the operand directly into its part of
+the result.  Every reader reads it there.  Some operands cannot be there and are copied: inputs,
+constants, outputs, and values inside another result.  A result that is a strided window on its
+operand's memory (slices, splits, reshapes) is read from this memory.  Such concatenations and
+windows become `InPlace` nodes.  Their operands or results have layouts with spans, from which the
+memory plan follows.  All values in one memory have the same halo, the widest that any of them
+needs.
 
     %c = concat(%a, %b)             ->  %d = concat(%c, %n), %c inside %d
     %d = concat(%a, %b, %n)             (%a and %b are not copied a second time)
@@ -73,8 +74,8 @@ class _Needs:
     axes: frozenset[int] = frozenset()
 
     def joined(self, other: _Needs, axis: int) -> _Needs | None:
-        """Requirements of the memory with `other` inside along `axis`; None if that is
-        impossible.
+        """Requirements of the memory after the values of `other` are placed inside, along `axis`.
+        None if that is impossible.
         """
         halo = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(self.halo, other.halo))
         axes = self.axes | other.axes | {axis}

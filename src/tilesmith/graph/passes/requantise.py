@@ -89,7 +89,7 @@ def _without_division(r: Rewriter, n: Node) -> Result:
 
 
 _DEEPEST = 32
-"""Upper bound on the chain of nodes in which constants that can absorb a factor are searched."""
+"""Upper bound on the length of a chain that is searched for constants to absorb a factor."""
 
 
 def _takes_factor(r: Rewriter, v: Value, factor: float, depth: int = _DEEPEST) -> bool:
@@ -220,8 +220,8 @@ def _whole_cast(r: Rewriter, n: Node) -> Result:
 
 
 def _quantised(r: Rewriter, v: Value) -> tuple[Value, int, int, int] | None:
-    """If `v` is `round(x) + z` clipped to 8 bits: the rounded value, z, and the limits of
-    `round(x)`.
+    """The rounded value, z, and the limits of `round(x)`, if `v` is `round(x) + z` clipped to 8
+    bits; else None.
     """
     if not v.dtype.is_int or v.dtype.bits != 8:
         return None

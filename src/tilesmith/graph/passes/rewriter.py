@@ -164,8 +164,8 @@ class Rewriter:
         return None
 
     def _release(self, node: Node) -> None:
-        """Subtract the uses of values by a removed node, and by the nodes that become dead with
-        it.
+        """Reduce the use counts of the inputs of a removed node.  Nodes that become dead with it
+        release their inputs, too.
         """
         dead = [node]
         while dead:

@@ -9,9 +9,9 @@ Sub-Pixel Convolutional Neural Network", 2016) and cropped as the pads say:
 
     conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(conv(x, phases(w))))))
 
-In one convolution, all phases have as many taps as the largest phase, and it computes positions
-that the crop removes.  If that is much more work, each phase becomes a separate convolution with
-its own taps and pads:
+In a single convolution, all phases have as many taps as the largest phase.  The convolution also
+computes positions that the crop removes.  If that is much more work, each phase becomes a separate
+convolution with its own taps and pads:
 
     conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(concat(conv(x, w[phase]), ...)))))
 
@@ -77,8 +77,8 @@ def _phases(r: Rewriter, node: Node) -> Result:
     if _apart_is_less(x.type.static_shape[2:], out.static_shape[1] // op.groups, taps, axes):
         y = _apart(r, node, axes, strides)
         return _window(r, y, (0,) * n, out.static_shape[2:])
-    # For a single element, the channels of a phase are adjacent: the product is then the result
-    # with channels last.  Otherwise the phases are adjacent, as they are in the rows of the result.
+    # For a single element, the channels of a phase are adjacent, so that the product is the result
+    # with channels last.  Otherwise the phases are adjacent, as in the rows of the result.
     outside = all(d == 1 for d in x.type.static_shape[2:])
     phases = _phase_weights(r, w, op.groups, strides, taps, outside)
     around = tuple(t - 1 for t in taps)
@@ -147,8 +147,8 @@ def _lanes(channels: int) -> int:
 def _apart(
     r: Rewriter, node: Node, axes: Sequence[Sequence[_Phase]], strides: Sequence[int]
 ) -> Value:
-    """The result of `node`, computed by one convolution per phase.  It has excess positions at its
-    ends, fewer than a stride.
+    """The result of `node`, computed by one convolution per phase.  At the end of each axis it has
+    excess positions, fewer than a stride.
     """
     op = node.op
     assert isinstance(op, ConvTranspose)
