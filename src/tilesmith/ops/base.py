@@ -129,12 +129,12 @@ class Op:
         outputs: tuple[Any, ...],
         *inputs: Any,
     ) -> Any:
-        """Operators of users: add nodes to `b` that compute the gradients of the operands.  Returns
-        one value for each operand, None for a gradient of zero.
+        """Add nodes to `b` that compute the gradients of the operands of a user's operator.
+        Returns one value for each operand, None for a gradient of zero.
 
         cotangents: the cotangent of each output; None for zero.
 
-        Operators that `compute` or `decompose` need none: their gradients are derived
+        An operator with `compute` or `decompose` needs no `vjp`: its gradients are derived
         (`ops.gradients`).
         """
         raise NotImplementedError(f"{self.name} has no vjp")

@@ -29,7 +29,7 @@ def _place(indices: te.Tensor, point: tuple[Expr, ...], extent: Dim) -> Expr:
     """The index `indices[point]` as a position in 0..extent-1."""
     end = ir.as_expr(extent, const(0)) - 1
     place = checked_index(cast(indices[point], i64), end + 1, linear(point, indices.shape))
-    # Analyses don't know the range of the intrinsic's result, so a clamp repeats it.
+    # Analyses don't know the range of the intrinsic's result, so a clamp states the range.
     return ir.minimum(ir.maximum(place, 0), end)
 
 
@@ -90,7 +90,7 @@ class FromFront(Op):
 
         def place(*i: Expr) -> Expr:
             position = checked_place(cast(indices[i], i64), end + 1, linear(i, indices.shape))
-            # analyses don't know the range of the intrinsic's result, so a clamp repeats it
+            # analyses don't know the range of the intrinsic's result, so a clamp states the range
             return ir.minimum(ir.maximum(position, 0), end)
 
         return te.compute(indices.shape, place, self.name)

@@ -59,8 +59,8 @@ def check_arithmetic(op: str, x: te.Tensor | TensorType, what: str = "an input")
 def check_kind(
     op: str, x: te.Tensor | TensorType, kinds: Iterable[str], what: str = "an input"
 ) -> None:
-    """Reject an element type whose kind is not in `kinds`, and unless `kinds` is `ANY` a type
-    without arithmetic.
+    """Reject an element type whose kind is not in `kinds`.  Unless `kinds` is `ANY`, also reject a
+    type without arithmetic.
     """
     if tuple(kinds) != ANY:
         check_arithmetic(op, x, what)

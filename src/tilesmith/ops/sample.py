@@ -39,7 +39,7 @@ class GridSample(Op):
     """The image x at the positions given by `grid`: x [N,C,spatial], grid
     [N,places,coordinates].
 
-    Coordinates run from -1 to 1 over the image; that of the innermost axis comes first.
+    Coordinates run from -1 to 1 over the image.  The coordinate of the innermost axis comes first.
 
     mode: "nearest", "linear" or "cubic".
     padding: continuation of the image past its borders: "zeros", "border" (the outermost pixel) or

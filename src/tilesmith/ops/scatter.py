@@ -337,7 +337,7 @@ class ScatterSorted(Op):
                     combine(to, n, i)
             else:
                 with b.when(ir.any_of(n == 0, places[ir.maximum(n - 1, 0)] < to)):
-                    # Binary search for the end of this position's updates, which is in low..high.
+                    # Binary search in low..high for the end of this position's updates.
                     low, high = b.variable("low", n + 1), b.variable("high", const(count))
                     with b.loop(count.bit_length(), "step"), b.when(low.value < high.value):
                         middle = b.let("middle", (low.value + high.value) // 2)

@@ -394,8 +394,8 @@ BORDERS: dict[str, Callable[[Expr, Dim, int, int], Expr]] = {
 
 
 def _mirrored_once(i: Expr, extent: Expr, first: Expr, final: Expr) -> tuple[Expr, Expr]:
-    """The index into a mirrored axis, valid if the borders are narrower than the axis, and the
-    condition that they are.
+    """The index into a mirrored axis, and the condition under which it is valid: the borders are
+    narrower than the axis.
 
     first, final: the first and the last index over all elements.
     """
@@ -417,9 +417,9 @@ def bordered(
         its end; None: the index is inside.
     reach: the first and the last index of all elements along each axis.
 
-    Remainders along the last axis with a border are computed only outside, so inside, neighbours
-    are read as one vector.  For mirrored borders a test at run time avoids remainders if the
-    borders are narrower than the axis.
+    Along the last axis with a border, remainders are computed only for indices outside of the axis.
+    So neighbours inside are read as one vector.  For mirrored borders a test at run time avoids
+    remainders if the borders are narrower than the axis.
     """
     source = list(at)
     last = None

@@ -238,7 +238,7 @@ class MergeSorted(Op):
             (left, left_places), (right, right_places) = (
                 [_Line(x, line, axis) for x in inputs] for line in others
             )
-            # Binary search for the number of left elements before this one, which is in low..high.
+            # Binary search in low..high for the number of left elements before this element.
             low = b.variable("low", ir.maximum(rank - width, 0))
             high = b.variable("high", ir.minimum(rank, width))
             with b.loop(width.bit_length(), "step"), b.when(low.value < high.value):
@@ -292,8 +292,8 @@ class _Line:
 class _Heap:
     """A heap.  Entry i comes after its children, 2i + 1 and 2i + 2, in the result; entry 0 is last.
 
-    An entry is a value and its position, or a key: one integer for both, which is larger for an
-    element that comes earlier.  Keys are stored in the memory of the positions.
+    An entry is a value and its position, or a key: one integer that holds both.  An element that
+    comes earlier has a larger key.  Keys are stored in the memory of the positions.
 
     levels: number of levels of children below entry 0.
     """

@@ -72,8 +72,8 @@ class Structure:
 
 
 SAMPLES = 2
-"""Reads per result from which on costly gathers are worth avoiding, by reordering the operand and
-the result.
+"""Lower bound on the reads per result of an operand in `Structure.samples`.  So many gathers cost
+more than reordering the operand and the result.
 """
 
 
@@ -90,7 +90,7 @@ def loads(op: Compute) -> tuple[ir.Load, ...]:
 
 def reads_own_point(op: Compute, load: ir.Load) -> bool:
     """Whether `load` reads the element at the written index, an element that is broadcast to it
-    (trailing axes aligned), or an element of a short table that only data index.
+    (trailing axes aligned), or an element of a short table whose indices are all data.
     """
     if _looks_up(load):
         return True
@@ -177,7 +177,7 @@ def zero_padding(op: Compute) -> tuple[ir.Load, tuple[tuple[int, int], ...]] | N
 
 
 _MOST_ZEROS = 8
-"""Upper bound on zeros that are recognised after a symbolic extent, to complete a last tile."""
+"""Upper bound on the zeros after a symbolic extent that are recognised.  They fill a last tile."""
 
 
 def _most_behind(end: Dim, extent: Dim) -> int | None:

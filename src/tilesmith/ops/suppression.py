@@ -265,8 +265,8 @@ class _Heap:
                 other = b.let("other", minimum(child + 1, size - 1))
                 below = b.let("below", select(self[other] > self[child], other, child))
                 larger = b.let("larger", self[below])
-                # No branch is needed: once the key is the larger one, it stays, and so do all
-                # entries below.
+                # No branch is needed: once the key is larger than both children, no entry below it
+                # changes.
                 self[hole.value] = maximum(larger, key.value)
                 key.value = minimum(larger, key.value)
                 self[below] = key.value
