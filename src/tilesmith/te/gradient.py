@@ -5,11 +5,11 @@ spatial axes and k the reduction axes.  With the cotangent G of Y, the gradient 
 
     dX[j] = sum over all (i, k) with a(i, k) = j of G[i] * f'(i, k)
 
-`_Read` solves the equations a(i, k) = j for axes, one per dimension of X, where they are affine:
-the solved axis disappears from the sum, and conditions remain where its value may be no iteration.
-An equation that is not affine, such as a lookup or a clamp, stays as a condition of the sum.  So
-the gradient of a contraction is a contraction, that of a padding is a crop, and that of a window
-over strides is a sum over the taps whose position is divisible by the stride.
+The equations a(i, k) = j are one per dimension of X.  `_Read` solves the affine ones for axes.  A
+solved axis disappears from the sum; a condition remains where its value may be no iteration.  An
+equation that is not affine, such as a lookup or a clamp, stays as a condition of the sum.  So the
+gradient of a contraction is a contraction.  The gradient of a padding is a crop.  The gradient of a
+window with strides is a sum over the taps whose position is divisible by the stride.
 
 Reductions: each term of a sum gets the cotangent.  The elements equal to a maximum or minimum share
 it evenly, like those of `torch.amax`.  In a product each factor gets the product of the others.

@@ -204,14 +204,16 @@ def _allocate(
 
 
 def _unlaid(stage: StageState, plan: StagePlan) -> StageState:
-    """`stage`, with a pipeline depth of 1 if it is an output: an output value that is not among the
-    arguments has a single buffer.
+    """`stage`, with a pipeline depth of 1 if it is an output.  An output value that is not among
+    the arguments has a single buffer.
     """
     return replace(stage, buffers=1) if stage.is_output else stage
 
 
 def _parameters(state: State, args: Sequence[Tensor]) -> dict[tuple[str, int], Buffer]:
-    """The buffers of `args`, in order, by stage name and value number.  Raises UsageError."""
+    """The buffers of `args`, in order, by stage name and value number.  Raises UsageError for
+    `args` that `lower` refuses.
+    """
     buffers: dict[tuple[str, int], Buffer] = {}
     for arg in args:
         key = state.tensors.get(arg) if isinstance(arg, Tensor) else None

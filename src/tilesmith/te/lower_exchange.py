@@ -99,7 +99,7 @@ class _Block:
     around: Mapping[ForKind, Var]
 
     def each(self, body: Callable[[Mapping[ForKind, Var]], Stmt]) -> Stmt:
-        """The statement that each thread runs: `body` of the variables of its thread indices."""
+        """The statement that each thread runs: `body` for the variables of its thread indices."""
         names: dict[ForKind, Var] = {
             k: self.around[k] if k in self.around else Var("t") for k in self.sizes
         }

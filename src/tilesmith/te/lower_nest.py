@@ -330,8 +330,8 @@ def is_late(plan: StagePlan, g: PlacedGuard, entry: int) -> bool:
 
 
 def entered(plan: StagePlan, depth: int, ahead: Mapping[Var, int], body: Stmt) -> Stmt:
-    """`body`, which stands in loop number `depth` of `plan`, restricted to the iterations of each
-    loop from `-ahead` of this loop on.
+    """`body` in loop number `depth` of `plan`.  It runs only if each variable `v` of the loops
+    around it is at least `-ahead[v]`.
     """
     inside = [x.var for x in plan.loops[: depth + 1]]
     conditions = [v >= -ahead.get(v, 0) for v in inside if plan.early.get(v, 0) > ahead.get(v, 0)]

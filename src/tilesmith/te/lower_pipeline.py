@@ -47,7 +47,7 @@ from .state import At, StageState, State
 def slots(state: State, plans: dict[str, StagePlan]) -> dict[str, Expr]:
     """For each stage that is computed ahead, the slot that the current iteration reads.
 
-    Raises ScheduleError.
+    Raises ScheduleError if a stage cannot be computed ahead at its loop.
     """
     result: dict[str, Expr] = {}
     for name, plan in plans.items():

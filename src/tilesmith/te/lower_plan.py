@@ -220,7 +220,7 @@ class StagePlan:
         return tuple(indices)
 
     def is_closing(self, g: PlacedGuard) -> bool:
-        """Whether a guard, once false, stays false, so that stages that slide may run inside it."""
+        """Whether a guard stays false once it is false.  Then sliding stages may run inside it."""
         return stays_false(g.guard.cond, (x.var for x in self.loops if not x.is_unit))
 
     @property

@@ -101,7 +101,7 @@ def hull(
 ) -> Region | None:
     """The region that contains `part` while variables run over `ranges`.
 
-    facts, ctx: facts that hold inside and outside of the loops over `ranges`.
+    facts, ctx: facts that hold inside the loops over `ranges`, and facts that hold outside.
     rounded: whether the result must contain elements past the end of `domain`.  If it can't, the
         result is None.
     """
@@ -142,11 +142,12 @@ def _region(
     slides: bool = False,
     is_step: bool = False,
 ) -> Region | None:
-    """The region for symbolic bounds: of constant extent, or the whole domain.
+    """The region that contains the symbolic `bounds`.  Its extent is constant, or it is the whole
+    domain.
 
     For a symbolic domain, the constant may exceed the expected extent, because it comes from the
-    range of a symbol.  If it is far larger than expected, or if the bounds equal those of the
-    domain, the constant is useless, and the region is the whole domain.
+    range of a symbol.  The region is the whole domain if the constant is far larger than the
+    expected extent, or if the bounds equal those of the domain.
 
     A reader that is `rounded` up reads past the domain.  The region must contain these reads; if it
     can't, the result is None.  A region that `slides` begins without a clamp if that makes the

@@ -49,7 +49,7 @@ def check_code(plans: Mapping[str, StagePlan]) -> None:
 
 
 def _written(plan: StagePlan) -> tuple[StageLoop, ...]:
-    """The loops of a stage that become code: all but those that a tensor intrinsic computes."""
+    """The loops of a stage that become code, without the loops that a tensor intrinsic computes."""
     tensorized = plan.stage.tensorized
     return tuple(plan.loops if tensorized is None else plan.loops[: plan.depth(tensorized[0])])
 

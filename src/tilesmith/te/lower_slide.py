@@ -34,8 +34,8 @@ from .state import At, StageState, State
 def ahead_of_readers(
     state: State, plans: Mapping[str, StagePlan], name: str, target: StagePlan, depth: int
 ) -> Mapping[Var, int]:
-    """The numbers of negative iterations in which readers of stage `name` run: for each loop along
-    which a reader slides, up to loop number `depth` of `target`.
+    """The numbers of negative iterations in which readers of stage `name` run: one number for each
+    loop along which a reader slides, up to loop number `depth` of `target`.
     """
     counts: dict[Var, int] = {}
     for plan in plans.values():
@@ -59,7 +59,8 @@ def slid(
     window: the region that its readers need in one iteration.
     ahead: the result of `ahead_of_readers`.
 
-    Raises ScheduleError.
+    Raises ScheduleError if the window does not move as `store_at` requires, or if `stage` is
+    rounded up.
     """
     place = stage.attach
     assert isinstance(place, At)

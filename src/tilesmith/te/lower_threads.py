@@ -203,9 +203,9 @@ def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -
 def _loop_of_users(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> StageLoop | None:
-    """A parallel loop around accesses to the stage of `plan` but inside the allocation of its
-    memory, or None.  If the memory is allocated inside another parallel loop, parallel loops run
-    serially, so the result is None.
+    """A parallel loop around accesses to the memory of `plan`, but inside the allocation of this
+    memory; None if there is none.  The result is also None if the memory is allocated inside
+    another parallel loop, because parallel loops inside it run serially.
     """
 
     def is_shared(loop: StageLoop) -> bool:
@@ -222,8 +222,8 @@ def _loop_of_users(
 
 
 def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: Stmt) -> Stmt:
-    """`body` of a stage whose results threads share, run by one thread along each index to which no
-    loop of the stage is bound.
+    """`body` of a stage whose results threads share.  If no loop of the stage is bound to a thread
+    index, one thread along this index runs `body`.
     """
     own = {loop.kind for loop in plan.loops if not loop.is_unit}
     around = threads_around(state, plans, plan)

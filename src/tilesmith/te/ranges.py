@@ -76,7 +76,7 @@ class _Index:
 
 
 class _Reads:
-    """The reads of one operation.  Its first axis begins at `start`."""
+    """The reads of one operation, whose first axis begins at `start`."""
 
     def __init__(self, op: Compute, readable: Readable, facts: Context, start: int) -> None:
         self.op = op

@@ -38,14 +38,14 @@ def dim_expr(n: Dim) -> Expr:
 
 
 def add(a: Expr, b: Expr) -> Expr:
-    """`a + b`, simplified if one of them is zero."""
+    """`a + b`, simplified if `a` or `b` is zero."""
     if isinstance(a, Const) and a.value == 0:
         return b
     return a if isinstance(b, Const) and b.value == 0 else a + b
 
 
 def mul(a: Expr, n: Dim) -> Expr:
-    """`a * n`, simplified if one of them is zero or one."""
+    """`a * n`, simplified if `n` is 1, or if `n` is a number and `a` is constant."""
     if isinstance(n, int):
         if n == 1 or (isinstance(a, Const) and a.value == 0):
             return a

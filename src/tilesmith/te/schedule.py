@@ -164,7 +164,9 @@ class Schedule(History):
 
     @staticmethod
     def from_json(ops: Operation | Sequence[Operation], data: str) -> Schedule:
-        """The schedule of `ops` with the steps in `data`.  Raises ScheduleError."""
+        """The schedule of `ops` with the steps in `data`.  Raises ScheduleError if `data` is no
+        list of steps, or if a step is illegal.
+        """
         try:
             records = json.loads(data)
         except (ValueError, RecursionError) as e:
@@ -216,7 +218,9 @@ def create_schedule(
 
 
 def recognise_layout(index_map: Callable[..., Sequence[Any]], rank: int) -> Layout:
-    """The Layout of a map like `lambda n, c: (n, c // 16, c % 16)`.  Raises ScheduleError."""
+    """The Layout of a map like `lambda n, c: (n, c // 16, c % 16)`.  Raises ScheduleError for other
+    maps.
+    """
     axes: Mapping[Any, int] = {Var(f"i{n}"): n for n in range(rank)}
     try:
         result = index_map(*axes)

@@ -498,7 +498,7 @@ StageLike: TypeAlias = Stage | Tensor | Operation | str
 
 
 def stage_of(history: History, key: StageLike) -> Stage:
-    """The stage that `key` denotes.  Raises ScheduleError."""
+    """The stage that `key` denotes.  Raises ScheduleError if there is none."""
     if isinstance(key, Stage):
         return key
     return Stage(history, history.state.resolve(key)[0])

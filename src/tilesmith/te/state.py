@@ -240,13 +240,15 @@ class State:
         return unique(base, self.stages)
 
     def stage(self, name: str) -> StageState:
-        """The stage called `name`.  Raises ScheduleError."""
+        """The stage called `name`.  Raises ScheduleError if there is none."""
         if name not in self.stages:
             raise ScheduleError(f"no stage {shown(name)}; the stages are {', '.join(self.stages)}")
         return self.stages[name]
 
     def resolve(self, key: Tensor | Operation | str) -> tuple[str, int]:
-        """Stage and value number of a tensor, operation or stage name.  Raises ScheduleError."""
+        """Stage and value number of a tensor, operation or stage name.  Raises ScheduleError if
+        there is none.
+        """
         if isinstance(key, str):
             return self.stage(key).name, 0
         tensor = key.outputs[0] if isinstance(key, (Placeholder, Compute)) else key

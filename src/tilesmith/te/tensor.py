@@ -409,8 +409,8 @@ _BY_OPERATION = {"add": SUM, "mul": PROD, "min": MIN, "max": MAX}
 
 def recognised(reducer: Reducer, dtypes: tuple[DType, ...]) -> Reducer:
     """`SUM`, `PROD`, `MIN` or `MAX` if `reducer` has the same definition for `dtypes`, whatever its
-    name.  If only the start value differs from that of such a reducer, the result combines like it
-    and keeps the start value.  Any other `reducer` is returned as it is.
+    name.  If only the start value differs from one of these reducers, the result combines like this
+    reducer and keeps the start value.  Any other `reducer` is returned as it is.
     """
     a, b = (tuple(Var(f"{x}{n}", d) for n, d in enumerate(dtypes)) for x in "ab")
     (value, *others), (start, *_) = reducer.combine(a, b), reducer.identity(dtypes)

@@ -136,7 +136,9 @@ def _operand(name: str, t: Tensor) -> Operand:
 def _over_operands(
     name: str, term: Expr, operands: dict[Tensor, Operand], axes: dict[Expr, None]
 ) -> Expr:
-    """`term` with reads of tensors replaced by operands.  Raises ExpressionError."""
+    """`term` with reads of tensors replaced by operands.  Raises ExpressionError if an operand is
+    read in two ways, or if an axis is not only an index.
+    """
     done: dict[Expr, Expr] = {}
     seen: dict[Operand, Expr] = {}
     for node in post_order(term):

@@ -1,8 +1,9 @@
 """The stages of a Winograd convolution as tensor expressions.
 
 Tensors have the axes [x, y, ...]: the points of a tile first, then all other axes.  The arithmetic
-along one axis comes from `interpolation`.  The schedule step `winograd` is made of these stages,
-and so is the operator `winograd_conv`, which gets weights that were transformed at compile time.
+along one axis comes from `interpolation`.  The schedule step `winograd` and the operator
+`winograd_conv` are made of these stages.  The operator gets weights that were transformed at
+compile time.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ Values = tuple[Expr, ...]
 
 
 def extents(shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
-    """`shape`, which belongs to `what`, with checked extents.  Raises ExpressionError."""
+    """The checked extents of `shape`.  Raises ExpressionError, naming `what`, for another shape."""
     if isinstance(shape, (str, bytes, bytearray, memoryview)) or not isinstance(shape, Sequence):
         one = isinstance(shape, (int, Expr))
         cure = f"; write ({shown(shape)},) for one dimension" if one else ""
@@ -27,7 +27,9 @@ def extents(shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
 
 
 def extent(n: Dim, what: str) -> Dim:
-    """`n` as an int from 0 on or a simplified scalar i64 expression.  Raises ExpressionError."""
+    """`n` as an int of at least 0, or as a simplified scalar i64 expression.  Raises
+    ExpressionError if it is neither.
+    """
     if type(n) is Const and n.dtype is i64:
         n = int(n.value)
     if isinstance(n, Expr):

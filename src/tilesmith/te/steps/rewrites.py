@@ -355,8 +355,8 @@ def _where(inside: Expr | None, value: Expr) -> Expr:
 
 
 def _of_own_memory(state: State, name: str, what: str) -> StageState:
-    """The stage `name`.  Raises ScheduleError if it is an output or has steps, so that its axes
-    can't be replaced.
+    """The stage `name`.  Raises ScheduleError if its axes can't be replaced, because it is an
+    output or has steps.
     """
     stage = state.stage(name)
     if stage.is_output:

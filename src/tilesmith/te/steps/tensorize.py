@@ -62,7 +62,9 @@ class TensorizeLoops(Step):
 
 
 def _kinds_of_tails(stage: StageState, inside: Sequence[str]) -> dict[str, ForKind]:
-    """Loop kinds that keep results in registers, for tails, where the intrinsic can't be used."""
+    """Kinds of the loops `inside` for tails, where the intrinsic can't be used.  They keep results
+    in registers.
+    """
     spatial = [a for a in inside if a not in stage.reduce_names()]
     return {a: "vectorized" if a in spatial[-1:] else "unrolled" for a in inside}
 
