@@ -2,8 +2,8 @@
 and buffers.
 
 Free Vars and buffers must correspond one to one, with equal types, shapes and scopes.  Nested
-`Seq`s equal a flat one, a missing `else` equals an empty one, and as an extent, a number
-equals the literal of the same value.
+`Seq`s equal a flat one.  A missing `else` equals an empty one.  A number as an extent equals the
+literal of the same value.
 """
 
 from __future__ import annotations

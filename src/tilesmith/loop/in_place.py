@@ -4,8 +4,9 @@ An output may overwrite an input if each element of the input is read for the la
 output element at the same address is written.  Two forms are proved.  They cover elementwise
 kernels:
 
-- The input is read in the same iteration of the same loops in which the output is written, at the
-  same indices, not after the store; and no two iterations write the same element.
+- The input is read in the loops in which the output is written.  Each iteration reads the input at
+  the indices at which it writes, and not after the store.  No two iterations write the same
+  element.
 - The input is read in loops that end before the first store.
 
 An input that is not read imposes no condition.  The output may then also be longer than the input.

@@ -59,7 +59,7 @@ _Access = tuple[int, int, Thread]
 """An access: number of the block, number of barriers that the block had passed, and thread."""
 
 _Group = list[tuple["Watched", Any, Any]]
-"""A group of asynchronous copies: buffer, element and value of each."""
+"""A group of asynchronous copies, each as (buffer, element, value)."""
 
 
 class Launch:

@@ -43,8 +43,8 @@ def integer_op(op: str, dtype: DType) -> Callable[[int, int], int]:
 
 
 def float_floormod(a: Any, b: Any) -> Any:
-    """The remainder of a flooring division: the remainder of a truncating one, plus `b` if that
-    remainder is not 0 and has another sign than `b`.
+    """The remainder of a flooring division.  It is the remainder of a truncating division, plus `b`
+    if that remainder is not 0 and has another sign than `b`.
     """
     rest = np.fmod(a, b)
     return np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)

@@ -44,8 +44,8 @@ class Launch:
 
     @property
     def own(self) -> tuple[Buffer, ...]:
-        """The buffers in registers: those of each thread, and those divided among the threads of a
-        warp.
+        """The buffers in registers: buffers of each thread, and buffers that a warp's threads
+        share.
         """
         made = (s.buffer for s in walk(self.body) if isinstance(s, nodes.Allocate))
         return tuple(dict.fromkeys(b for b in made if not SCOPES[b.scope].is_addressed))

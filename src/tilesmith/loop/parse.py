@@ -19,7 +19,7 @@ from .nodes import Buffer, Func, Stmt, seq
 
 _KINDS: dict[str, ForKind] = {kind.word: kind.name for kind in LOOP_KINDS.values()}
 Named: TypeAlias = Callable[[Stmt], Stmt]
-"""A function from the rest of a block to the statement that declares a name for it."""
+"""A function that makes the statement that declares a name, from the rest of the block."""
 _VECTOR_TYPE = re.compile(rf"({'|'.join(BY_NAME)})x(\d+)")
 
 

@@ -30,10 +30,10 @@
             reinterpret X: i64[2] heap = P[8]
 
 The name of an allocation, let or reinterpretation is valid until the end of its block.  If more
-statements follow outside of its body, it is in a `block:` of its own.  The block of `tensor` is
-computed by one call of the named intrinsic.  A group of asynchronous copies is `async`; `wait n`
-waits for all groups but the latest n.  `loop.nodes` defines the lines of each statement (`syntax`).
-This module defines blocks and the forms of fields.
+statements follow outside of its body, the declaring statement is in a `block:` of its own.  The
+block of `tensor` is computed by one call of the named intrinsic.  A group of asynchronous copies is
+`async`; `wait n` waits for all groups but the latest n.  `loop.nodes` defines the lines of each
+statement (`syntax`).  This module defines blocks and the forms of fields.
 
 A loop starts at 0 unless it is written with `(start, extent=n)`.  Serial loops are `range`;
 `block_x` and `thread_x` bind a loop to `blockIdx.x` and `threadIdx.x`.  The outputs follow `->`.
@@ -105,8 +105,8 @@ def _param(p: Buffer | Var, name_of: NameOf) -> str:
 
 
 def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf) -> None:
-    """Write the statements of a block.  Only the last one may name something without a `block:` of
-    its own.
+    """Write the statements of a block.  A statement that names something gets a `block:` of its
+    own, unless it is the last one.
     """
     margin = "    " * depth
     rest: Stmt | None = stmt

@@ -9,8 +9,8 @@ each version, other conditions that follow from the value of this condition are 
 guards of a tile's rows make n + 1 versions, not all combinations.
 
 Invariant arithmetic stays in the loop: code generation computes shared subexpressions once, and
-LLVM hoists loop invariants well.  Allocations stay too: their memory is planned at compile time, so
-they cost nothing, and a longer live range would only enlarge the workspace.
+LLVM hoists loop invariants well.  Allocations stay too.  Their memory is planned at compile time,
+so they cost nothing.  A longer live range would only enlarge the workspace.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _is_invariant(cond: Expr, loop: For) -> bool:
 
 
 def _choose(body: Stmt, chosen: If, value: bool) -> Stmt:
-    """The body if the condition of `chosen` has this value.  Conditions that follow from it are
+    """The body where the condition of `chosen` is `value`.  Conditions that follow from this are
     decided too.
     """
     assert isinstance(body, Seq)

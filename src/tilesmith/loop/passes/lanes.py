@@ -126,8 +126,8 @@ class LaneValues:
         return e.with_children(tuple(children))
 
     def one_check(self, e: Expr) -> Expr | None:
-        """If `e` is a check with the same index and extent in all lanes: one check for all of them,
-        whose report has the first lane's position.  None for other expressions.
+        """One check for all lanes, if `e` is a check with the same index and extent in all lanes.
+        Its report has the position of the first lane.  None for other expressions.
         """
         if not is_check(e) or any(map(self.differs, e.children[:2])):
             return None
@@ -232,7 +232,7 @@ class LaneValues:
         var = Var(e.var.name, e.var.type, value.lanes)
         if value.lanes > 1:
             self.env[e.var] = var
-            self.varies.clear()  # its entries don't consider the variable
+            self.varies.clear()  # its entries were made before `e.var` varied
             return ir.Let(var, value, self.vector(e.body, mask))
         return ir.Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
 

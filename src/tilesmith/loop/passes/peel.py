@@ -142,8 +142,9 @@ class _Peeler:
     def split_for(
         self, body: Stmt, ctx: Context, wanted: Expr | None, mentions: Var | None = None
     ) -> _Split | None:
-        """The split of `body` with the most guards, along the atom `wanted` or along a fixed atom
-        that mentions `mentions`.  None if there is none, or if the budget is too small.
+        """The split of `body` with the most guards, along the atom `wanted`, or along an atom that
+        mentions `mentions` and that no statement changes.  None if there is no such split, or if
+        the budget is too small.
         """
         size = unrolled_size(body)
         if size > self.budget:
@@ -178,8 +179,8 @@ class _Peeler:
         return best
 
     def condition_for(self, body: Stmt, ctx: Context, var: Var) -> tuple[SplitGuard, Affine] | None:
-        """A guard that is decided outside `body`, and a sum that mentions `var`: where the sum is
-        >= 0, the guard is true in all of `body`.
+        """A guard that is decided outside `body`, and a sum that mentions `var`.  Where the sum is
+        at least 0, the guard is true in all of `body`.
         """
         guards = self.guards.collect(body)
         if not guards or unrolled_size(body) > self.budget:

@@ -38,8 +38,8 @@ from ..nodes import Func, If, LetStmt, Stmt, Store
 from ..visit import map_stmt
 
 COPIES = 4
-"""Average number of copies of selects by indices above which values get names.  Unrolling decides
-most of these selects; names would prevent that.
+"""Upper bound on the copies of a select on indices, on average, without names for values.
+Unrolling decides most of these selects; names would prevent that.
 """
 
 PLACES = 4

@@ -5,7 +5,8 @@ If the number of rows in the tail of a register tile is known at run time only, 
 row would be a branch in the innermost loop.  So the tail gets versions.  The first is for the
 number of rows that remain at the expected size.  The second is for a single row: a language model
 generates one token at a time.  The others compute all rows of a quarter of a tile, of half a tile
-or of a tile.  The shortest of them that is long enough runs, and rows past the last row repeat it.
+or of a tile.  The shortest of them that is long enough runs.  Its rows past the last row compute
+the last row again.
 
     for i in unrolled(4):                ->   if n - o * 4 == 3:
         if likely(o * 4 + i < n):                 for i in unrolled(3):
@@ -40,8 +41,8 @@ from .guards import unrolled_size
 from .simplify import guard_form
 
 PARTS = (2, 4)
-"""A tail has versions for a tile's rows divided by these.  Shorter tiles would leave the FMA units
-idle.
+"""Divisors of a tile's rows that give the rows of a tail's versions.  Versions of fewer rows would
+leave the FMA units idle.
 """
 
 
@@ -116,8 +117,8 @@ def _shorter(stmt: Stmt, last: Affine, loop: For, whole: Stmt, ctx: Context) -> 
 
 
 def _whole(stmt: Stmt, ctx: Context) -> Stmt:
-    """`stmt` without the guards of rows, for register tiles that surely have a first row.  Rows
-    past the last row repeat it.
+    """`stmt` without the guards of rows, for register tiles with at least one row.  Rows past the
+    last row compute the last row again.
     """
     if isinstance(stmt, For) and stmt.kind == "unrolled":
         last = _last_row(stmt, ctx)
@@ -143,8 +144,8 @@ def _guard(loop: For) -> Affine | None:
 
 
 def _last_row(loop: For, ctx: Context) -> Affine | None:
-    """The result of `_guard` for a loop that surely computes at least one row and stores only to
-    registers of this row; else None.
+    """The result of `_guard`, if `loop` surely computes at least one row and an iteration stores
+    only to registers of its row; else None.
     """
     last = _guard(loop)
     if last is None or not ctx.nonnegative(last):
@@ -162,8 +163,8 @@ def _innermost(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def _is_own(stmt: Stmt, row: Var) -> bool:
-    """Whether `stmt` stores to registers of row `row` only: an index depends on the row, which is
-    not so in a sum over rows.
+    """Whether `stmt` stores to registers of row `row` only.  Then an index depends on `row`.  In a
+    sum over rows no index does.
     """
     if not isinstance(stmt, Store) or stmt.buffer.scope != "register":
         return False

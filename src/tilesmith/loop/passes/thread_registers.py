@@ -88,9 +88,7 @@ def fill_of(s: Stmt) -> Store | None:
 
 
 def _filled(s: For) -> Stmt:
-    """If `s` fills a tile: `s` with serial loops, which are not unrolled.  Any other loop is
-    unchanged.
-    """
+    """`s`.  If it fills a tile, its loops become serial, so that they are not unrolled."""
     if fill_of(s) is None:
         return s
 
