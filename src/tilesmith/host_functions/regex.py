@@ -1,7 +1,7 @@
 """Regular expressions that match in time linear in the text, as RE2 does.
 
 Python's `re` backtracks: on `(a+)+b` its time doubles with each letter of the text.  A model may
-contain any pattern, so one that may backtrack much is matched by following all states of an
+contain any pattern.  So a pattern that may backtrack much is matched by following all states of an
 automaton at once (Thompson 1968).  The syntax tree comes from Python's parser.
 """
 

@@ -81,7 +81,7 @@ def misplaced_grams(starts: Sequence[int], count: int) -> str:
 
 
 class _Grams:
-    """A tree of sequences of words, one node per prefix.  Each sequence has an index, its place."""
+    """A tree of sequences of words, one node per prefix.  A sequence's `place` is its index."""
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}

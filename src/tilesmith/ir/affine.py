@@ -24,7 +24,7 @@ from .grammar import Slot
 
 Affine = tuple[dict[Expr, int], int]
 
-_CACHE_LIMIT = 1 << 18  # entries of a cache; a full one is emptied, as it keeps expressions alive
+_CACHE_LIMIT = 1 << 18  # entries of a cache; a full cache is emptied: it keeps expressions alive
 _forms: dict[Expr, Affine] = {}
 _keys: dict[Expr, str] = {}
 
@@ -222,8 +222,8 @@ def _label(e: Expr, field: str) -> str:
 
 @cache
 def _shown(kind: type[Expr]) -> list[str | Slot]:
-    """The items of a kind's syntax before its operands, and its slots for lanes; empty if no slot
-    is among them.
+    """The items of a kind's syntax before its operands, and its slots for lanes.  Empty if none of
+    these is a slot.
     """
     word: list[str | Slot] = []
     for item in kind.items:

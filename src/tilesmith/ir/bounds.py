@@ -74,7 +74,7 @@ def _outermost_first(box: Mapping[Var, Bounds]) -> list[Var]:
 
 
 class _Eliminator:
-    """Bounds bottom-up, cached by node."""
+    """Computes bounds from operands to users, and caches them by node."""
 
     def __init__(self, box: Mapping[Var, Bounds], ctx: Context, inner: Context) -> None:
         self.box, self.ctx, self.inner = box, ctx, inner

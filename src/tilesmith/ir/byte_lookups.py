@@ -37,8 +37,9 @@ class ByteLookup:
     reach: int
 
     def copies(self, lanes: int) -> int:
-        """Copies of `lanes` indices that one instruction takes, each for another row of the list.
-        A shuffle works on rows of 16 bytes, and each row of a register has its own entries.
+        """Number of copies of the `lanes` indices that one instruction takes.  A shuffle works on
+        rows of 16 bytes, and each row of a register has its own entries.  So each copy looks up
+        another row of the list.
         """
         if self.form != "shuffle":
             return 1

@@ -178,9 +178,9 @@ class Context(Facts):
         self.inequalities = (*self.inequalities, form)
 
     def _learn_operands(self, e: Binary, least: int) -> None:
-        """Record facts about the operands of a min or max `e` with `e >= least`.  Both operands of
-        a minimum are at least `least`.  If one operand of a maximum is always smaller than `least`,
-        the other operand is at least `least`.
+        """Record facts about the operands of `e`, a min or max that is at least `least`.  Both
+        operands of a minimum are at least `least`.  If one operand of a maximum is always smaller
+        than `least`, the other operand is at least `least`.
         """
         for a, b in ((e.a, e.b), (e.b, e.a)):
             most, form = interval_of(b, self).hi, affine_form(a)
@@ -342,8 +342,8 @@ def _terms(e: Expr) -> tuple[tuple[Expr, int], ...]:
 
 
 def _shared_sums(e: Expr, known: Mapping[Expr, Affine]) -> list[Expr]:
-    """The sums to add up for `e`, inner sums first: the nested sums that occur several times and
-    are not in `known`, then `e`.
+    """The sums to add up for `e`: the nested sums that occur several times and are not in `known`,
+    inner sums first, then `e`.
     """
     uses: dict[Expr, int] = {}
     order: list[Expr] = []

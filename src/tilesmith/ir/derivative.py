@@ -1,8 +1,8 @@
 """Derivatives of scalar expressions: the one table of derivatives of operations and functions.
 
 `derivative` works forwards, from an operand to the whole expression.  So a choice stays outermost:
-the derivative of `select(c, a, b)` is `select(c, a', b')`.  A branch that is not chosen may
-overflow, and it never gives 0 * inf.
+the derivative of `select(c, a, b)` is `select(c, a', b')`.  So a branch that is not chosen may
+overflow without giving 0 * inf.
 
 Where a function has no derivative, the rule is that of PyTorch:
 

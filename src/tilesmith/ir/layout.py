@@ -120,7 +120,7 @@ class Layout:
 
     @staticmethod
     def parse(text: str) -> Layout:
-        """The layout for its text form.  Raises ValueError."""
+        """The layout for its text form.  Raises ValueError for other text."""
         dims = []
         for word in text.split():
             m = _DIM.match(word)

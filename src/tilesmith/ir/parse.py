@@ -39,7 +39,7 @@ _COMPARE_OPS = {symbol: op for op, symbol in COMPARISONS.items()}
 
 
 def tokenize(text: str, first_line: int = 1) -> list[Token]:
-    """The tokens of text of expressions and loops.  Raises ParseError."""
+    """The tokens of expressions and loops as text.  Raises ParseError where no token matches."""
     return tokens_of(_TOKEN, text, first_line)
 
 

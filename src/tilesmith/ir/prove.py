@@ -1,4 +1,4 @@
-"""Proofs about integers for the simplifier: intervals bottom-up, and `sum >= 0`."""
+"""Proofs about integers for the simplifier: intervals of expressions, and `sum >= 0`."""
 
 from __future__ import annotations
 
@@ -384,7 +384,7 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
 
 
 def _inner_quotients(atom: Binary, terms: Mapping[Expr, int]) -> Iterator[tuple[Affine, int]]:
-    """`x // (c·d)` as quotients `y // c`, where another term is `y = x // d` up to a constant."""
+    """`x // (c·d)` as quotients `(y + k) // c`, where `y` is another term and `x // d == y + k`."""
     assert isinstance(atom.b, Const)
     for y in terms:
         if type(y) is not Binary or y.op != "floordiv" or type(y.b) is not Const or y is atom:
@@ -396,8 +396,9 @@ def _inner_quotients(atom: Binary, terms: Mapping[Expr, int]) -> Iterator[tuple[
 
 
 def _products_at_ends(atom: Binary, k: int, facts: Facts) -> Iterator[Affine]:
-    """The product with one factor replaced by the end of its range that makes `k` times the product
-    smaller.  The other factor, such as the extent that multiplies an index, is not negative.
+    """The product with one factor replaced by an end of its range: the end that makes `k` times the
+    product smaller.  The other factor, such as the extent that multiplies an index, is not
+    negative.
     """
     for factor, other in ((atom.a, atom.b), (atom.b, atom.a)):
         low = interval_of(other, facts).lo
@@ -420,7 +421,7 @@ def _is_positive_divisor(e: Expr, facts: Facts) -> bool:
 
 
 def _is_exact(e: Expr, facts: Facts) -> bool:
-    """Whether `e` does not wrap around, so that it equals its affine form as a mathematical sum."""
+    """Whether `e` does not wrap around.  Then it equals its affine form as a mathematical sum."""
     return is_index(e) or sum_interval(affine_form(e), facts).fits(e.dtype)
 
 

@@ -74,7 +74,9 @@ class Subjects:
         self._below: dict[Expr, int] = {}
 
     def meet(self, cond: Expr, e: Expr) -> bool:
-        """True if the truth of `cond` (simplified, on data) may change the simplified `e`."""
+        """True if the value of `cond` may simplify `e`.  `cond` is a condition on data; both are
+        already simplified.
+        """
         subjects = 0
         for part in _parts(cond):
             if type(part) is Compare and part.a.dtype is i64:

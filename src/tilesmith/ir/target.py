@@ -92,11 +92,10 @@ class Target:
         return max(self.vector_bits // 8 // element_bytes, 1)
 
     def for_threads(self, threads: int) -> Target:
-        """This target with schedules for that many threads, rounded up to a power of two, at least
-        2.
+        """This target with schedules for `threads` threads.  The number is rounded up to a power of
+        two.  One thread counts as two.
 
-        So numbers in between have the same schedules, and programs for one and for two threads
-        share kernels.
+        So numbers that round to the same power share schedules and kernels.
 
         Raises UsageError unless threads are from 1 to 4096.
         """
@@ -105,7 +104,7 @@ class Target:
         return replace(self, threads=max(1 << (threads - 1).bit_length(), 2))
 
     def with_model(self, **changes: Any) -> Target:
-        """This target with other values of some fields of its model.
+        """This target with some fields of its model changed.
 
         Raises UsageError for unknown fields and for impossible values.
         """
@@ -134,8 +133,8 @@ class Target:
         return self.model.parallel_bytes // 4
 
     def overflows(self, result_bytes: int) -> bool:
-        """True if a result is too large to stay in cache until all of it is written: it fills three
-        quarters of the last-level caches of the cores that run the target's threads.  The C
+        """True if a result is too large to stay in cache until all of it is written.  Then it fills
+        three quarters of the last-level caches of the cores that run the target's threads.  The C
         library's `memcpy` has the same limit.
         """
         caches = -(-self.threads // self.model.l3_cores)

@@ -193,11 +193,11 @@ def declare(intrinsic: TensorIntrinsic) -> TensorIntrinsic:
 
 
 def declare_family(name: str, make: Callable[..., TensorIntrinsic | None]) -> None:
-    """Register intrinsics for tiles of N rows as `name_N`, and intrinsics that add S steps as
-    `name_N_S`, if the family has them.
+    """Register a family of intrinsics: `name_N` for tiles of N rows and, if the family has them,
+    `name_N_S` for tiles of N rows that add S steps.
 
-    `make(N)` or `make(N, S)` declares one at its first use; it gives None for a size that the
-    family lacks.
+    `make(N)` or `make(N, S)` declares an intrinsic at its first use.  It gives None for a size that
+    the family lacks.
     """
     _families[name] = lru_cache(maxsize=256)(make)
 
@@ -214,7 +214,7 @@ def _in_family(name: str) -> tuple[str, tuple[int, ...]]:
 
 
 def tensor_intrinsic(name: str) -> TensorIntrinsic:
-    """The intrinsic of that name.  Raises UsageError."""
+    """The intrinsic of that name.  Raises UsageError if there is none."""
     if name not in _declared:
         family, sizes = _in_family(name)
         if family in _families and len(sizes) in (1, 2):

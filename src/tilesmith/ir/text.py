@@ -62,7 +62,7 @@ _SHARE_LEAST = 8  # nodes of the smallest part that gets a name
 
 
 def reserved() -> frozenset[str]:
-    """Words that can't be names in the text: those of all kinds of nodes that are declared so far.
+    """Words that can't be names in the text: the words of all kinds of nodes declared so far.
     Statements are declared once `loop.nodes` is imported.
     """
     return _words(registered())
@@ -151,7 +151,7 @@ def parts_of(node: Node, name_of: NameOf) -> tuple[Parts, int]:
 
 
 def _shared_parts(root: Node) -> set[Node]:
-    """The parts that get a name: those that occur more than once, if the whole is long."""
+    """The parts that get a name: repeated parts of a long expression."""
     size: dict[Node, int] = {}
     uses: dict[Node, int] = {}
     for node in post_order(root):

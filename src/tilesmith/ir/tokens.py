@@ -19,7 +19,7 @@ class Token(NamedTuple):
 
 
 def tokens_of(pattern: re.Pattern[str], text: str, first_line: int = 1) -> list[Token]:
-    """The tokens of `text`, without those of kind "space", ended by one of kind "end".
+    """The tokens of `text` without tokens of kind "space", followed by a token of kind "end".
 
     pattern: has a named group for each kind of token; tokens of kind "newline" end lines.
 

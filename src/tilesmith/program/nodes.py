@@ -26,10 +26,10 @@ class Arg:
     """An argument of a kernel.
 
     kind: meaning of `index`.
-    index: depends on the kind.  An input, an output, or a pointer that a loop moves: its number.  A
-        constant, or memory in the arena: its offset in bytes.  A scalar: its value.  A "place" in
-        the arena, or an "extent": the number of the value of `codegen.sizes` that is the offset or
-        extent.
+    index: the number of an input, of an output, or of a pointer that a loop moves; the offset in
+        bytes of a constant, or of memory in the arena; the value of a scalar.  For a "place" in the
+        arena, and for an "extent", it is the number of the value of `codegen.sizes` that is the
+        offset or the extent.
     offset: bytes from the start of an input or output, from a place, or from a pointer.
     slot: for "arena" and "place", the number of a slot (memory that grows) that replaces the arena;
         None for the arena itself.

@@ -53,8 +53,8 @@ def _inside(declared: tuple[NodeField, ...]) -> list[NodeField]:
 
 
 def _function(source: str, **names: Any) -> Callable[..., Any]:
-    """The function that `source` defines.  Names of fields are its only text from outside this
-    module.
+    """The function that `source` defines.  The only text in `source` from outside this module are
+    names of fields.
     """
     return eval(source, names)
 

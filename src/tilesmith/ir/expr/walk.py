@@ -52,7 +52,7 @@ def reached(
     seen: set[Expr] | None = None,
 ) -> Iterator[Expr]:
     """All nodes that can be reached from `roots` by steps of `inside`, each once.  A node comes
-    before those that are reached only through it.
+    before the nodes that are reached only through it.
 
     inside: gives the nodes that can be reached from a node in one step.
     seen: nodes to leave out; each reached node is added to this set.

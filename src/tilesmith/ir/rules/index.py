@@ -320,7 +320,7 @@ def _remove(items: list[Expr], item: Expr) -> bool:
 def extremum(e: Binary, ctx: Context) -> Expr:
     """`min` and `max`: removes operands that can't be the result, and orders the others."""
     operands: dict[Expr, None] = {}
-    if reads_memory(e):  # chains of loads are not flattened: longer ones share shorter ones
+    if reads_memory(e):  # chains of loads stay nested: a longer chain shares a shorter chain
         operands = dict.fromkeys((ctx.simplify(e.a), ctx.simplify(e.b)))
         stack = []
     else:
