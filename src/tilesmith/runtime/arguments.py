@@ -25,9 +25,10 @@ class Arguments:
     scalars are passed as integers after the arrays.
 
     func: the kernel before its buffers are flattened; its parameters have the expected shapes.
-    may_be: by output, the inputs for which a caller may pass the same array as for the output.  No
+    may_be: output -> inputs.  A caller may pass the output's array for these inputs, too.  No
         other argument may overlap an output.
-    lives_in: by output without an argument of its own, the input whose array contains the output.
+    lives_in: output -> input, for outputs that are not arguments.  The kernel writes the output
+        into the input's array.
     """
 
     def __init__(

@@ -33,8 +33,10 @@ class Block:
 
 
 def _parts(codes: np.ndarray, run: int, shifts: Sequence[int], bits: int) -> np.ndarray:
-    """Numbers of `bits` bits from bytes [blocks, n]; the result is [blocks, n * len(shifts)].  A
-    run of `run` bytes holds a run of as many numbers for each shift, one number in each byte.
+    """Numbers of `bits` bits from bytes [blocks, n]; the result is [blocks, n * len(shifts)].
+
+    Each byte holds one number at each bit position in `shifts`.  The result has, for each `run`
+    bytes, their numbers at the first shift, then their numbers at the next shift.
     """
     runs = codes.reshape(len(codes), -1, 1, run)
     by = np.array(shifts, np.uint8).reshape(1, 1, -1, 1)

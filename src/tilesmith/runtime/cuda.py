@@ -104,7 +104,7 @@ class CudaDevice:
         return device
 
     def within(self, watch: Watch) -> CudaDevice:
-        """The same device with waits that obey the time limit of `watch`."""
+        """The same device and stream.  Its waits obey the time limit of `watch`."""
         device = copy(self)
         device._watch = watch
         return device

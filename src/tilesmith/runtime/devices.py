@@ -23,8 +23,8 @@ def opened(target: Target) -> OpenDevice:
 
 
 def is_there(target: Target) -> bool:
-    """False for a CUDA target without a device on this machine: any machine can compile for CUDA.
-    True for all other targets.
+    """Whether this machine has the device of a target.  Only CUDA targets are tested, since a
+    machine without a CUDA device can compile for CUDA.  The result is True for all other targets.
     """
     if target.backend == "cuda":
         from tilesmith.codegen.cuda import driver

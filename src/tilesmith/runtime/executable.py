@@ -155,15 +155,15 @@ class Executable:
         out: arrays for the results: one array for a single output, else a sequence in the order of
             `outputs`, where None stands for a new array.  An array is a NumPy array or a torch
             tensor, C-contiguous and writable, and shares no memory with an input or another output.
-            It is returned as the output.  If the shape depends on data, the array must be large
-            enough, and the result is a view of its beginning.
+            The array is returned as the output.  If the shape depends on data, the array must be
+            large enough, and the result is a view of its beginning.
 
         An output that lives in an input (`in_place` of `compile`) is written to the input's array,
-        which must be writable and C-contiguous, and is returned.
+        which is returned.  This array must be writable and C-contiguous.
 
         Raises ModelError if count, type or shape of the inputs or of `out` is wrong, UsageError if
         `out` shares memory with other arguments.  Raises DeviceError if a device fails and the CPU
-        does not run the model instead; it can't if arrays are on the device.
+        does not run the model instead.  The CPU can't run it if arrays are on the device.
         """
         if named or (self._defaults and len(arrays) < self._input_count):
             arrays = self._in_places(arrays, named)

@@ -129,7 +129,7 @@ class NativeFunction(KernelFunction):
         return (*arrays, *(values[v] for v in self.arguments.given))
 
     def _settle(self, outcome: Any) -> None:
-        """Raise the error of a call whose arguments were checked; None means that it succeeded."""
+        """Raise the error of a call with checked arguments.  `outcome` is None after a success."""
         if outcome is False:
             raise InternalError(f"{self.kernel.symbol} refuses arguments that were checked")
         if outcome is not None:

@@ -36,7 +36,7 @@ def as_array(value: Any, spec: TensorSpec) -> np.ndarray:
 
 
 def _is_picture(value: Any) -> bool:
-    pil = sys.modules.get("PIL.Image")  # a caller that passes a picture has imported it
+    pil = sys.modules.get("PIL.Image")  # a caller that passes a picture has imported PIL
     return pil is not None and isinstance(value, pil.Image)
 
 

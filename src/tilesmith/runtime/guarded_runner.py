@@ -47,8 +47,8 @@ class GuardedRunner(Runner):
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
         """Run the program (see `Runner`).
 
-        Raises DeviceError if the device fails and the CPU does not run the model instead.  It can't
-        if arrays are on the device.
+        Raises DeviceError if the device fails and the CPU does not run the model instead.  The CPU
+        can't run it if arrays are on the device.
         """
         if self.cpu is None:
             try:

@@ -161,8 +161,9 @@ def _run(
     """Run a host function on its arguments (see `HostCall.arguments`).  Native tensors among the
     results are written to memory; the others are returned.
 
-    objects: the value of each input that is not a native tensor.  None if the call is not in
-        `prepared` or its number of arguments is wrong; `arguments` is then the number of arguments.
+    arguments: the arguments; for an invalid call, only their number.  A call is invalid if it is
+        not in `prepared`, or if its number of arguments is wrong.
+    objects: the value of each input that is not a native tensor; None for an invalid call.
 
     Raises ModelError, with the node in the message, for exceptions of the function.
     """

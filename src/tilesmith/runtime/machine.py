@@ -40,8 +40,8 @@ _L3_PASSES = 16
 evicted.
 """
 _OWN_BYTES = 256 << 20
-"""Bytes that each thread reads from its own L1 or L2.  This takes about a millisecond, so that the
-time to start a thread does not count.
+"""Bytes that each thread reads from its own L1 or L2.  Reading them takes about a millisecond, so
+the time to start a thread is negligible.
 """
 
 
@@ -209,8 +209,8 @@ def _reading(
 
 
 def _part(target: Target, threads: int, memory: np.ndarray, size: int) -> tuple[int, np.ndarray]:
-    """About `size` bytes of memory, and the number of iterations in which a thread reads its part
-    of them.
+    """The number of iterations in which a thread reads its part of the memory, and the memory: a
+    beginning of `memory` of about `size` bytes.
     """
     unit = 8 * target.vector_bits // 32  # elements per iteration
     steps = max(size // 4 // threads // unit, 1)

@@ -43,7 +43,7 @@ keep_arenas = _native.keep_arenas
 
 
 def set_provider(answers: Any) -> None:
-    """Set whom ONNX Runtime's execution provider asks (see csrc/provider.c)."""
+    """Set the object that answers the execution provider's questions (see csrc/provider.c)."""
     _native.set_provider(answers)
 
 
@@ -111,7 +111,7 @@ class Failure(NamedTuple):
 
     def text(self, messages: Sequence[str]) -> str:
         """Text of the failure for people; `messages`: the texts of the kernel's assertions."""
-        from tilesmith.codegen.assertions import explained  # delayed: it imports expressions
+        from tilesmith.codegen.assertions import explained  # delayed: imports expressions
 
         if self.code == context.Code.ASSERTION:
             return explained(messages[self.assertion], self.values)

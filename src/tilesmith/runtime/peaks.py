@@ -61,9 +61,8 @@ def type_of(intrinsic: TensorIntrinsic) -> str:
 
 
 def fastest(target: Target) -> dict[str, TensorIntrinsic]:
-    """For each type with an instruction on the target, the intrinsic with the most products per
-    unit of time.  For int8, the int16 intrinsic is taken if it has more, or if int8 has no
-    instruction.
+    """The intrinsic with the most products per unit of time, for each type with an instruction on
+    the target.  int8 uses the int16 intrinsic if that is faster, or if int8 has no instruction.
     """
     fastest_of: dict[str, TensorIntrinsic] = {}
 

@@ -60,7 +60,7 @@ class Program:
         parts has no code of its own, and its only constants are the defaults.
     defaults: contents of inputs that a caller may omit: pairs of the input's number and the offset
         of its contents in `constants`.  These inputs are the last ones and have static shapes.
-    bounds: by number of an output whose shape depends on data, upper bounds of its extents.
+    bounds: upper bounds of the extents of outputs whose shapes depend on data, by output number.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -159,7 +159,7 @@ class Program:
 
     @property
     def index_limits(self) -> dict[str, int]:
-        """For inputs that are indices, by name: the number of elements that they index, at expected
+        """The number of elements that each index input can select, by the input's name, at expected
         sizes.
         """
         told = self.metadata.get("indices")

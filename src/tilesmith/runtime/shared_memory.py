@@ -42,7 +42,7 @@ from .arrays import check_no_dual, is_foreign, is_torch, to_torch
 
 _CUDA = (2, 13)  # kinds of devices in DLPack: memory of a device, and managed memory
 _LEGACY = 1
-"""CUDA's legacy default stream, which waits for all others.  It replaces stream 0 or None."""
+"""CUDA's legacy default stream, which waits for other streams.  0 and None stand for it."""
 
 _CODES: dict[DType, int] = {
     bool_: 6, bf16: 4, f16: 2, f32: 2, f64: 2, i8: 0, i16: 0, i32: 0, i64: 0,

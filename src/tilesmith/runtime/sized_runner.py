@@ -22,7 +22,7 @@ HOT = 32
 """Number of calls with the same sizes after which a program is made for these sizes."""
 
 MOST = 8
-"""Upper bound on the number of programs for some sizes: with so many, no more are made."""
+"""Upper bound on the number of programs for some sizes.  At this number, no more are made."""
 
 
 class SizedRunner(Runner):

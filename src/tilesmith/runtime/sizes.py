@@ -88,9 +88,10 @@ class SizeFunction:
         return sizes
 
     def seen(self, arrays: Sequence[Any]) -> RunSizes | None:
-        """The sizes for NumPy arrays of shapes that `of` has accepted before, else None.  Also None
-        if native memory stores the elements of an input differently from NumPy, as it does 4-bit
-        integers.
+        """The cached sizes for NumPy arrays whose shapes `of` has accepted before, else None.
+
+        Programs with an input that native memory stores differently from NumPy (4-bit integers)
+        have no cached sizes.
         """
         shapes = [a.shape if type(a) is np.ndarray else None for a in arrays]
         return self._seen.get(tuple(shapes))

@@ -163,8 +163,9 @@ def _values(program: Program, file: str) -> dict[str, str]:
 
 
 def _arguments(inputs: Sequence[str], optional: Mapping[str, str]) -> str:
-    """The arguments of the executable's call, as text.  optional: by parameter that may be None,
-    the input's name in the model.
+    """The arguments of the executable's call, as text.
+
+    optional: for each parameter that may be None, the input's name in the model.
     """
     shown = [n for n in inputs if n not in optional]
     if optional:

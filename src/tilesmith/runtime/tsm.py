@@ -8,8 +8,8 @@ The cache keeps weights in separate files, which programs and processes share.  
 cache have no `weights.bin`; the manifest contains the file's name and checksum.  The file is mapped
 into memory, which is safe: files of the cache are created by renaming and never changed.
 
-The reader checks every name, size, offset and checksum before anything is allocated or linked.  It
-can't check the machine code, so load only files that you trust.
+The reader checks every name, size, offset and checksum before anything is allocated or linked.
+The reader can't check the machine code, so load only files that you trust.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def _save(program: Program, path: Path) -> None:
 
 
 FindWeights: TypeAlias = Callable[[str], Path | None]
-"""A function from the file name of weights, as in a manifest, to their path; None if they don't
-exist.
+"""Maps the file name of weights in a manifest to the file's path, or to None if there is no such
+file.
 """
 
 

@@ -65,8 +65,9 @@ def function_name(name: str, level: int, symbol: str) -> str:
 
 
 def own_names(name: str) -> list[str]:
-    """Macros for the C file of a library of one program whose functions keep their own names.  They
-    replace the names of `function_name`, which the tables use, by these names.
+    """C macros for a library of one program whose functions keep the names of its object code.
+
+    The tables use the names of `function_name`.  The macros replace them by the functions' names.
     """
     return [f"#define {function_name(name, 0, s)} {s}" for s in (ENTRY, SIZES)]
 
