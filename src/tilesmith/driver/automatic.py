@@ -183,7 +183,7 @@ def _inside(
     here: Session,
 ) -> tuple[list[str], float]:
     """The largest set of layers, added by ascending error, for which the outputs stay within the
-    bound. Also the error of the outputs for this set.
+    bound.  The second result is the error of the outputs for this set.
     """
     order = sorted((n for n in errors if errors[n] <= bound), key=lambda n: errors[n])
     wanted = _run(graph, inputs, here)

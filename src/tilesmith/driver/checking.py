@@ -4,10 +4,10 @@ expansion with its own reference.
 Kernels are made from expansions, so their reference can't tell whether the expansions are right.
 
 An operator that rounds can turn a small difference into a large one: an element almost halfway
-between two integers may round to either of them.  Where a kernel contains such a step, the
-reference is a range: the steps are also evaluated with operands that are smaller and larger by the
-error that the accuracy policy allows, and a result may lie anywhere between.  So a quantised value
-may be one quantum off, and only where its unrounded value is that near to a boundary.
+between two integers may round to either of them.  So a kernel with such an operator (a rounding
+step) has a range as its reference.  The step is also evaluated with its operand lowered and raised
+by the error that the accuracy policy allows, and any result in between is right.  Thus a quantised
+value may be one quantum off, but only if its unrounded value is that near to a boundary.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def check(
 
 
 def _checked(graph: Graph, given: Mapping[str, np.ndarray], session: Session) -> list[KernelCheck]:
-    """The comparisons of a program's kernels, in order.  If parts run on a device and on the CPU,
-    the comparisons of all parts.
+    """The comparisons of a program's kernels, in order.  If parts of the program run on a device
+    and on the CPU, the list has the comparisons of all parts.
     """
     outer, _ = parts_of(graph, session)
     if outer is None:
@@ -196,8 +196,8 @@ class _Checks:
                     known.pop(v, None)
 
     def node(self, node: Node, arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The results of a node.  Its kernels are checked: for control flow, the kernels of both
-        branches, or of a loop's first iteration.
+        """The results of a node, whose kernels are checked.  For control flow, the kernels of both
+        branches or of a loop's first iteration are checked.
         """
         if isinstance(node.op, Measure):
             self.sizes.update(node.op.measured(arrays[0], self.sizes))
@@ -333,7 +333,7 @@ def _around(operand: Sequence[np.ndarray], options: Options) -> Sequence[np.ndar
 
 
 _MOST = 0.5
-"""Upper bound on the change of a step's operand, so that a result is at most one step off."""
+"""Upper bound on the change of a rounding step's operand.  Its result then changes by at most 1."""
 
 
 def _compared(

@@ -276,13 +276,13 @@ def build(
     accuracy: Accuracy | None = None,
 ) -> KernelFunction:
     """Compile a schedule to a function of arrays.  The function takes an array for each of `args`
-    in order, and fills those of outputs.
+    in order, and writes the arrays of outputs.
 
     schedule: the schedule; for "auto", rules choose one by the structure of the expressions.
     args: every placeholder, and at least one value of each output.
-    in_place: for each output that is written into an input's array, that input.  Such an output is
-        not a parameter of the function.  An output that is left out here is a parameter, and a
-        caller may pass an input's array for it where `in_place` would allow this pair.
+    in_place: output -> the input into whose array the output is written.  Such an output is not a
+        parameter of the function.  All other outputs are parameters.  A caller may pass the array
+        of an input for such a parameter if `in_place` would allow this pair.
     accuracy: "strict" fixes every bit of the results (docs/accuracy.md).
     options: all other options.
 

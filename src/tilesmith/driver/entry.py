@@ -78,9 +78,9 @@ def compile(
         open: by argument and axis, as here or as for `torch.export`; "auto": as many as possible.
     expected: the sizes for which the program is made fast, by the same names.  Results are right
         for all sizes.
-    specialise: sizes, by dimension, for which faster programs are compiled beside the one for all
-        sizes: `{"batch": 8}`, or a list of these mappings; "auto": for the sizes that many calls
-        have, in the background.  The executable chooses.
+    specialise: sizes by dimension, such as `{"batch": 8}`, or a list of such mappings.  For each, a
+        faster program is compiled beside the one for all sizes, and a call uses the program that
+        fits.  "auto" compiles programs in the background, for the sizes of many calls.
     options: all other options.
     pins: by name, values for choices of the model and knobs of its kernels.  A value is used
         wherever it is among the options of the choice or knob.
@@ -89,13 +89,14 @@ def compile(
     values: by name, inputs that get a fixed value, such as those that shapes depend on.  The
         executable has no such inputs.
     fallback: "warn" runs operators without native code on the host, by ONNX's reference evaluator,
-        and warns once; "error" refuses them (docs/host.md).  This also holds for operators that a
-        device can't run, which run on the CPU.  With "cpu", the CPU also runs the model if a device
-        is missing, refuses the model or fails; a warning is logged (docs/gpu.md).
+        and warns once; "error" refuses them (docs/host.md).  If a device can't run an operator,
+        "warn" runs it on the CPU, and "error" refuses it.  "cpu" is like "warn", and the CPU also
+        runs the model, with a warning, if a device is missing, refuses the model or fails
+        (docs/gpu.md).
     optional: initialisers of an ONNX model, by name, that become inputs.  They follow the model's
         own inputs, in this order.  A call may leave them out: their values are the defaults.
-    signature: of a model that has several functions, the name of the one to compile (default: its
-        main one).  `Executable.signatures` lists them.
+    signature: the name of the function to compile, for a model that has several functions
+        (default: the main function).  `Executable.signatures` lists the functions.
     in_place: by name, outputs that live in the memory of an input, such as caches
         (`{"present_key": "past_key"}`).  A call writes them there and returns the input's array.
     memory_limit: upper bound on the bytes of a device's memory.  A model that needs more is refused
@@ -103,10 +104,10 @@ def compile(
     time_limit: seconds that a call may take on a device.  A longer call raises DeviceError.
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
     precision: "bf16" or "f16": products and convolutions of f32 with constant weights read operands
-        of this type where that is faster, and add in f32.  By pattern of node names, types of some
-        products (`{"head/*": "f32", "*": "bf16"}`): the first pattern that matches decides. "auto":
-        the fastest of these whose error on `samples` stays inside the accuracy policy; the
-        program's metadata and `tilesmith explain` show the choice for each product.
+        of this type where that is faster, and add in f32.  A mapping of patterns gives types by
+        node name (`{"head/*": "f32", "*": "bf16"}`); the first pattern that matches decides.
+        "auto" chooses the fastest types whose error on `samples` stays inside the accuracy policy;
+        the program's metadata and `tilesmith explain` show the choice for each product.
     samples: inputs by name, on which "auto" measures (default: random ones).
 
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
@@ -220,8 +221,8 @@ def of_frontend(
     """A request whose model a frontend can read, and for a PyTorch model its exported program.
     Raises UsageError if another kind of model has example inputs.
 
-    options: determine the cache for what PyTorch says about an archive; without options, that is
-        not cached.
+    options: determine the cache for PyTorch's decompositions of calls in an archive.  Without
+        options, the decompositions are not cached.
     """
     model, dynamic = request.model, request.dynamic
     example_inputs, example_kwargs = request.example_inputs, request.example_kwargs

@@ -54,13 +54,13 @@ def export(
     targets: levels of one kind of processor, such as `("x86-64-v4", "x86-64-v3")`, the best first:
         the library holds code for each and runs the first that the processor supports.  Default:
         the target of `options`.
-    format: "shared", "static", "object": one relocatable object, "plugin": a library with the model
-        as one operator for other engines (see `export_plugin`), "python": a `.tsm` file with a
-        module that loads it, and its type stub, or "c": source for a microcontroller.
-    weights: "file": in a file that is mapped, or "inside" the library, where a plugin always has
-        them.
-    sign: a secret Ed25519 key, a PEM file: NAME.sha256 lists the digests of all files, and
-        NAME.sha256.sig is its signature, which `verify` checks.
+    format: "shared" or "static", a library; "object", one relocatable object; "plugin", a library
+        with the model as one operator for other engines (see `export_plugin`); "python", a `.tsm`
+        file, a module that loads it, and the module's type stub; "c", source for a microcontroller.
+    weights: "file", a separate file that is mapped into memory, or "inside" the library.  A plugin
+        always has its weights inside.
+    sign: a PEM file with a secret Ed25519 key.  Then NAME.sha256 lists the digests of all files.
+        NAME.sha256.sig is the signature of this list, which `verify` checks.
     glibc: the oldest version of glibc that the library is to run with, such as "2.17"; needs the
         package `ziglang` (default: this machine's).
 

@@ -1,4 +1,4 @@
-"""Code for fused groups: each distinct one is compiled once, in this run and on disk.
+"""Code for fused groups.  Each distinct group is compiled once, and its code is kept on disk.
 
 The cache has two levels.  The first key is a group's text without names, the target, the number of
 threads and the decisions of its schedule.  It leads to a symbol, which is a hash of the loops.  The
@@ -229,8 +229,10 @@ def compile_kernels(
 
 
 def _cached_text(body: Graph, text: str, session: Session, decisions: Decisions) -> str:
-    """The text that identifies a kernel.  It includes the meaning of users' operators, or the loops
-    if a registered template makes them, since decisions do not determine these.
+    """The text that identifies a kernel.
+
+    Decisions do not determine what users' code does.  So the text includes the meaning of users'
+    operators.  If a user's template schedules the kernel, the text is the kernel's loops.
     """
     if user_template(decisions) is None:
         return text + meanings(body.nodes)
@@ -317,8 +319,8 @@ def if_possible(decisions: Decisions, session: Session, make: Callable[[Decision
 
 
 def answer(request: bytes) -> bytes:
-    """The answer of a worker process to a `KernelJob`: times per stage and messages, then the
-    `KernelCode`.
+    """The answer of a worker process to a `KernelJob`.  It contains the times of stages, the log
+    messages, and the `KernelCode`.
     """
     job = KernelJob.from_bytes(request)
     session = Session(job.options, job.target)

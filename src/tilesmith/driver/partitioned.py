@@ -1,4 +1,4 @@
-"""Models for a device of which some parts run on the CPU, and the reasons for that."""
+"""Models for a device with parts that run on the CPU, and the reasons why they run there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logger("device")
 
 def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node, str]]:
     """A graph divided into parts for the target, a device, and for the CPU; None if all of it can
-    run on the device.  Also the nodes that the device can't run, each with the reason.
+    run on the device.  The second result has the nodes that the device can't run, with the reasons.
 
     Raises UnsupportedError for such nodes if the options have fallback="error".
     """
@@ -87,8 +87,8 @@ def _refused(graph: Graph, session: Session) -> dict[Node, str]:
 
 
 def _shown_refusal(node: Node, session: Session) -> str:
-    """Reason why the device can't run a node, if the node's operator or types show one; else
-    empty.
+    """The reason why the device can't run a node, as far as the node's operator and types show it.
+    Empty if they show no reason.
     """
     op, device = node.op, session.target.device
     assert device is not None

@@ -169,10 +169,9 @@ def before_parts(graph: Graph, session: Session) -> Graph:
 def divide_long_lines(
     graph: Graph, session: Session, may_divide: Callable[[Node], bool] = lambda node: True
 ) -> Graph:
-    """`graph` where operators along few long lines, such as scans, have each line divided among the
-    device's threads.
+    """Divide the lines of operators with few long lines, such as scans, among the device's threads.
 
-    may_divide: whether the device can compute a given node at all.
+    may_divide: whether the device can compute a node, so that its lines may be divided.
     """
     device, lines = session.target.device, session.backend.lines
     assert device is not None and lines is not None

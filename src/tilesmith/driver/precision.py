@@ -50,8 +50,8 @@ def precision_pass(session: Session) -> Callable[[Graph], Graph]:
 
 
 def low_choice(session: Session) -> Choice:
-    """The choice of low operands where they are faster.  Convolutions that Winograd's algorithm on
-    f32 computes faster than the instructions for the low type stay f32.
+    """The choice of operands of a low type where they are faster.  A convolution stays f32 if
+    Winograd's algorithm on f32 is faster than the instructions for the low type.
     """
     target, bound = session.target, session.options.algorithm_bound
     lower = session.backend.low_precision(target)
@@ -91,8 +91,10 @@ def check_precision(graph: Graph, session: Session) -> None:
 
 
 def named(types: Mapping[str, str], all_of: Collection[str]) -> str:
-    """The precision that assigns these types to names; a single type if the names are `all_of`
-    them.
+    """The precision that gives these types to products, by name.
+
+    If `types` has all names of the model's products (`all_of`), and they have the same type, the
+    result is that type.
     """
     if set(types) == set(all_of) and len(set(types.values())) == 1:
         return next(iter(types.values()))

@@ -1,10 +1,10 @@
 """The recipe of an executable, by which it can get other weights.
 
-Weights are folded into one another, and packed as kernels read them, by the graph passes.  So the
-model is imported with the new contents, and the passes run again.  Where the result differs from
-the old one in the contents of constants alone, the kernels stay and the constants are packed; no
-code is generated.  Contents may also change the computation: for example, a scale of ones is left
-out.  Then the program is compiled again, which is always correct.
+The graph passes fold weights into one another, and choose the layout in which kernels read them.
+So the model is imported with the new contents, and the passes run again.  If the new graph differs
+from the old one only in the contents of constants, the constants are packed again, and no code is
+generated.  Contents may also change the computation: for example, a scale of ones is left out.
+Then the program is compiled again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Recipe:
         weights.
 
         weights: new contents by name; other weights stay.
-        programs: each program, after the sizes for which it was compiled.
+        programs: pairs of the sizes for which a program was compiled, and the program.
 
         Raises ModelError, which lists all names, shapes and element types that do not fit.
         """

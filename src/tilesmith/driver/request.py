@@ -115,7 +115,7 @@ class Request:
         return Request(model, options, **asked)
 
     def levels(self, targets: Sequence[str]) -> Sequence[Request]:
-        """Requests for the same model, one per target; without targets, one for its own target."""
+        """A request for the same model for each target (default: the target in `options`)."""
         named = targets or (self.options.target,)
         options = (self.options.with_(target=t) for t in named)
         return [replace(self, options=o) for o in options]

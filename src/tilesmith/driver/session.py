@@ -35,9 +35,11 @@ _log = logger("records")
 
 
 class Tuned(Protocol):
-    """Looks up tuning's decisions for the text of a workload.  If there are none, it looks for a
-    relative: a similar workload, found by the `family` of both.  `fits` says whether decisions on
-    record for the workload itself may be used.
+    """Looks up recorded decisions for the text of a workload.
+
+    If the workload has no record, the look-up returns the decisions of a relative: a similar
+    workload, found by comparing the `family` of both.  `fits` tells whether the workload's own
+    recorded decisions may be used.
     """
 
     def __call__(
@@ -61,12 +63,13 @@ class Question:
 
 
 FITTED_SHARE = 1 / 128
-"""Fraction of a model's distinct groups for which decisions of relatives (similar workloads) are
-fitted, that is, adapted to the group (`tuned.refit`); at least one group.
+"""Upper bound on the fraction of a model's distinct groups that get decisions of a relative (a
+similar workload).  At least one group may get them.
 
-The largest groups come first.  A fit lowers two kernels, and meanwhile no other kernel is compiled.
-On two cores a fit takes about as long as compiling seven kernels.  With records of other models,
-compiling took 1.08 times as long.  Groups that were fitted before are not counted.
+Such decisions are fitted to the group (`tuned.refit`), the largest group first.  A fit lowers two
+kernels, and no other kernel is compiled at that time.  On two cores a fit takes about as long as
+compiling seven kernels.  With records of other models, compiling took 1.08 times as long.  Fits
+that are already in the cache are not counted.
 """
 
 

@@ -36,7 +36,7 @@ multiple of the analytic kernel's.
 
 
 def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Decisions]]:
-    """The graph with constants packed as tuning found best, and the other decisions by node."""
+    """The graph with constants in the layouts of the best decisions, and decisions by node."""
     decisions: dict[Node, Decisions] = {}
     layouts: dict[Node, Mapping[int, Layout]] = {}
     check_constraints(fused, session)
@@ -91,7 +91,7 @@ _missed: set[str] = set()
 
 
 def _miss(name: str) -> None:
-    """Warn once that records were made with a template that this process does not know."""
+    """Warn once about records made with a template that is not registered in this process."""
     if name not in _missed:
         _missed.add(name)
         _log.warning(
@@ -160,9 +160,10 @@ class _Known:
 
 
 def refit(group: GroupSpace, wanted: Decisions, session: Session, threads: int) -> Decisions:
-    """Decisions made for a relative of a group, adapted to the group as far as possible.  They are
-    empty unless the performance model predicts a gain over the analytic choices, since nothing is
-    measured here.
+    """Decisions made for a relative of a group, adapted to the group as far as possible.
+
+    No kernel is measured here.  So the result is empty unless the performance model predicts a gain
+    over the analytic choices.
     """
     fitted = group.space().refitted(wanted)
     if not fitted:

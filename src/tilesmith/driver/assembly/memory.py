@@ -68,7 +68,7 @@ class Cells:
 
     @staticmethod
     def of(node: Node, op: Loop, graph: Graph, stages: Sequence[Stage]) -> Cells:
-        """The cells of a loop node of `graph`, whose extents become known at `stages`."""
+        """The cells of a loop node of `graph`.  Extents in `graph` become known at `stages`."""
         number = extents_bytes(op)
         end: Dim = number + 2 * LINE_BYTES
         others: list[Dim | None] = []

@@ -78,10 +78,10 @@ def assemble(
     packed: Packed | None = None,
     extents: Mapping[Node, Sequence[Dim]] | None = None,
 ) -> Program:
-    """Lay out memory, and the constants unless they are `packed`, and list the kernel calls.
+    """Assemble the program: plan memory, pack constants, and list the steps.
 
-    extents: for each node, the extents for those symbols of its kernel that the node's body does
-        not define.
+    packed: the constants, if they are packed already.
+    extents: for each node, extents for the symbols of its kernel that its body does not define.
     """
     run = Sizes(fused, kernels, extents or {})
     blob, offsets = packed if packed is not None else pack(fused, session)

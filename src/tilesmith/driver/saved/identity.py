@@ -29,8 +29,8 @@ Stamp: TypeAlias = tuple[int, ...]
 
 
 SETTLED_SECONDS = 60
-"""Least age of a file's last change for which the file's state identifies its bytes: twice the time
-after which Linux writes back modified pages.
+"""Seconds since a file's last change after which the file's state identifies its bytes.  This is
+twice the time after which Linux writes back modified pages.
 """
 
 
@@ -68,8 +68,8 @@ def stamp_of(path: str | os.PathLike[str]) -> Stamp:
 
 
 def identify(model: Any, known: Cache | None = None) -> Identity | None:
-    """The identity of a model that is a path or bytes; None for other models.  Also None for a file
-    that can't be read: the frontend reports the error.
+    """The identity of a model that is a path or bytes.  None for other models, and for a file that
+    can't be read: the frontend reports the error.
 
     known: the cache that keeps hashes of files.
     """

@@ -3,14 +3,14 @@
 The key of a program includes everything that determines it: the model's bytes, the requested shapes
 and decisions, the options, the target and the state of the tuning records.  The program is kept as
 a `.tsm` file without weights.  The packed weights are a separate entry, whose key is a hash of
-their bytes, so programs that differ only in code share them.  They are mapped into memory without
-packing, and processes that run the same model share the memory.  Two kinds of programs are not
-kept: programs that depend on anything outside the key (see `Session.outside`), and programs that
-would fill more than a `SHARE` of the cache.
+their bytes, so programs that differ only in code share them.  The weights are mapped into memory
+without packing, and processes that run the same model share the memory.  Two kinds of programs are
+not kept: programs that depend on anything outside the key (see `Session.outside`), and programs
+that would fill more than the fraction `SHARE` of the cache.
 
-The users' operators in a model are known only after it is read.  So the key above leads to a list
-of their uses.  The program's key consists of this list and of the current definitions of these
-operators.
+The users' operators in a model are known only after the model is read.  So if a model has such
+operators, the key above leads to a list of their uses.  The program's own key is made of the key
+above, this list and the current definitions of these operators.
 """
 
 from __future__ import annotations
