@@ -1,8 +1,8 @@
 """The command line: `tilesmith VERB ...`, one file per verb.
 
 A verb's module is imported when the verb is used, so that `tilesmith --help` answers at once.  Each
-module has a function `command`.  Its first line of help is in `VERBS` below, from where the
-program's help takes it.
+module has a function `command`.  `VERBS` below has the first line of help of each verb, for the
+program's own help.
 
 Exit codes: 0 done, 1 wrong usage or something that the system refuses, 2 bad model or input, 3 our
 own bug, 4 accuracy failure, 5 a device that fails, 130 interrupted, 143 ended by SIGTERM, 129 ended
@@ -25,7 +25,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from inspect import cleandoc  # the package's own module `inspect` takes the name
+from inspect import cleandoc  # `inspect` would be overwritten by the submodule `cli.inspect`
 from pathlib import Path
 from types import FrameType
 from typing import Any

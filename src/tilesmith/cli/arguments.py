@@ -86,8 +86,8 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
 
 
 def parse_dynamic(given: Sequence[str] | None) -> dict[str, tuple[int, int]] | None:
-    """`["batch=1:64", "seq=512"]` as ranges by name, which start at 1 if only the end is given;
-    None if there are none.
+    """`["batch=1:64", "seq=512"]` as ranges by name; None without options.  A range without a start
+    starts at 1.
 
     Raises UsageError if an option does not have that form.
     """

@@ -137,7 +137,7 @@ ENGINES: dict[str, Engine] = {
 
 
 def installed(model: Path | None = None) -> dict[str, Prepare]:
-    """The engines that can be imported here, by name; those that read `model`, if one is given."""
+    """The installed engines, by name.  With a `model`, only those that read its format."""
     reader = recognised(model)[0] if model is not None else None
     return {
         name: e.prepare

@@ -76,7 +76,7 @@ class TuningDisplay:
         if self._trials is not None and self._searching is not None:
             since, before = self._searching
             done = _sum(self._states, "trials") - before
-            if done:  # only trials of this run, which give the time of a trial
+            if done:  # the trials of this run give the time per trial
                 left = min(left, max(self._trials - done, 0) * (now - since) / done)
         stage = self._stage
         if stage == "done":

@@ -351,7 +351,7 @@ def _mapping(parts: tuple[Any, ...]) -> _Kind:
 
 
 def _hints(thing: Any) -> dict[str, Any]:
-    """The annotations of a function or class that can be evaluated."""
+    """The annotations of a function or class, without those that can't be evaluated."""
     try:
         return get_type_hints(thing, include_extras=True)
     except (NameError, TypeError):  # some names or aliases exist only for type checkers

@@ -3,8 +3,8 @@
 A folder has a store for each kind of entry (`STORES`), with its own size limit.  Programs with
 their weights are a thousand times as large as kernels and must not evict them.
 
-An entry is one file, `STORE/ab/abcdef...`.  It consists of a checksum and the bytes, or it has a
-format of its own, and the reader checks it in place.
+An entry is one file, `STORE/ab/abcdef...`.  It consists of a checksum and the bytes.  Some
+entries have a format of their own instead, which the reader checks in place.
 
 - Entries are written to a temporary file and renamed.  So a reader sees a whole entry or none, and
   processes may share a folder.
@@ -76,8 +76,8 @@ def total(stats: Iterable[CacheStats]) -> CacheStats:
 class Room(mmap.mmap):
     """Zeroed memory that is an unnamed file of a store (see `Cache.room`).
 
-    Contents written to this memory are stored without a copy: the file gets a name.  Without a
-    name, it vanishes with the memory.
+    Contents written to this memory are stored without a copy: the file gets a name.  A file
+    without a name vanishes with the memory.
 
     key: the `content_key` of the bytes; None before `complete`.
     """
@@ -157,8 +157,8 @@ class Cache:
         return path
 
     def put_file(self, key: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Store under `key` a file, to which `write` writes the contents.  The reader must check
-        them in place.
+        """Store a file under `key`.  `write` writes the contents to the open file.  The reader must
+        check the contents in place.
         """
         path = self._path(key)
         if not self._is_usable(create=True):

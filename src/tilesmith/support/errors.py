@@ -26,7 +26,7 @@ them.
 
 
 def brief(text: str, longest: int = LONGEST, end: int = _END) -> str:
-    """A text.  Of more than `longest` letters, only `end` letters at either end are kept."""
+    """Shorten a text of more than `longest` letters to its first and last `end` letters."""
     if len(text) <= longest:
         return text
     return f"{text[:end]}... ({len(text) - 2 * end} more letters) ...{text[-end:]}"

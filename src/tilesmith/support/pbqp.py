@@ -49,7 +49,7 @@ class Problem:
         return alone + pairs
 
     def solve(self) -> list[int]:
-        """A choice for each node."""
+        """The choice for each node, with the least total cost (see the module for limits)."""
         costs, edges = list(self._costs), [dict(e) for e in self._edges]
         removed: list[tuple[int, dict[int, np.ndarray]]] = []
         left = dict.fromkeys(range(len(costs)))
