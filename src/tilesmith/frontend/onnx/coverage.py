@@ -17,7 +17,7 @@ class Coverage:
     name: the operator's name.
     opsets: versions at which it is imported, such as "1-6, 7+"; "body" if ONNX's function body is
         imported; empty if it is not imported.
-    missing: versions that introduced a definition that is not imported.
+    missing: versions with a new definition that is not imported.
     newest: whether its newest definition is imported.
     defined: whether the onnx package defines it.
     """

@@ -157,7 +157,7 @@ def by_stand_in(
 
 
 def types_for_strings(values: Sequence[Value]) -> list[TensorType]:
-    """The types of a node's outputs for strings, from the outputs for numbers."""
+    """The types of a node's outputs.  `values` are its outputs with numbers in place of strings."""
     return [TensorType(string if v.dtype is _STAND_IN else v.dtype, v.shape) for v in values]
 
 

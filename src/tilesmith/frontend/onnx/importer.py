@@ -307,8 +307,9 @@ class _Visit:
     def _on_host(self) -> Sequence[Slot]:
         """The outputs of an operator that reads host objects, for which `OBJECTS` has no function.
 
-        The reference evaluator computes them.  This needs `fallback` if the operator has no import
-        function, or if all host values that it reads are tensors of numbers of unknown rank.
+        The reference evaluator computes them.  The user must allow this (`fallback`) if the
+        operator has no import function, or if all host values that it reads are tensors of numbers
+        of unknown rank.
         """
         is_known = OPERATORS.find(self.domain, self.op_type, self.version) is not None
         objects = [s.dtype for s in self.inputs if isinstance(s, Value) and s.dtype.is_host]
@@ -347,8 +348,8 @@ class _Visit:
         return self._checked(results)
 
     def _native_of_open(self, inputs: Sequence[Slot]) -> Sequence[Slot]:
-        """The outputs.  If the import needs the contents of an operand that depends on open
-        dimensions, it is repeated with this operand treated as computed at run time.
+        """The outputs.  The import may need the contents of an operand that depends on open
+        dimensions.  Then the import is repeated, and treats this operand as computed at run time.
         """
         try:
             return self._native(inputs)
@@ -430,7 +431,7 @@ class _Visit:
     def _attributes(self) -> Attributes:
         attributes = Attributes.of(self.node, self.frame.attributes)
         if not self.domain and self.version < 6:
-            attributes.find("consumed_inputs")  # it only hints that inputs may be overwritten
+            attributes.find("consumed_inputs")  # only a hint that inputs may be overwritten
         return attributes
 
     @property

@@ -42,9 +42,10 @@ from tilesmith.ops.functions import maximum
 _STEPS = 1 << 12
 """Upper bound on the steps of an unrolled loop."""
 _FEW = 4
-"""Upper bound on the steps of a loop that is unrolled although it could be a node.  Such a loop is
-not unrolled if its body has sub-graphs.  A loop is imported as a node before it is unrolled, so the
-innermost body of n nested loops would be imported 2**n times.
+"""Upper bound on the steps of a loop that is unrolled although it could be a node.
+
+A loop whose body has sub-graphs is not unrolled for this reason.  Every loop is first imported as a
+node.  So if all of n nested loops were unrolled, the innermost body would be imported 2**n times.
 """
 _PLENTY = 1 << 40
 """Upper bound on the steps of a loop without a condition: more would take days."""
@@ -229,11 +230,12 @@ def _with_ragged(
 ) -> list[Value]:
     """The results of the body of a loop with `ragged` collected results.
 
-    They are, in order: the loop's `own` carried values, the number of iterations so far, the
-    carried values of `ragged`, and the other collected results.
+    They are, in order: the loop's carried values, the number of iterations so far, the carried
+    values for each ragged result (see `collected`), and the other collected results.
 
-    results: `own` carried values and all collected results of the iteration.
-    inner: the carried values before the iteration.
+    results: the loop's carried values and all collected results, after the iteration.
+    inner: all carried values before the iteration.
+    own: number of carried values that the ONNX loop itself has.
     """
     count, *rest = inner[own:]
     going = [count + 1]
@@ -276,8 +278,8 @@ def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool)
     """The number of iterations as an extent; None without a limit.
 
     known: the limit, if it is known during import.
-    is_extent: whether a result has this number as an extent.  If not, a limit that is known only
-        at run time gives None.
+    is_extent: whether a result has this number as an extent.  If no result has, a limit that is
+        known only at run time counts as no limit.
     """
     if known is not None:
         return max(int(known), 0)

@@ -28,7 +28,7 @@ from tilesmith.ops.sizes import Extents
 
 Function: TypeAlias = Callable[[Value], Value]
 Activation: TypeAlias = tuple[str, float, float]
-"""A function by name, with its parameters alpha and beta."""
+"""The name of an activation function, and its parameters alpha and beta."""
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}

@@ -6,8 +6,8 @@ node's output (a tuple if there are several).  Looking up never imports anything
 modules are imported by `frontend.onnx`.
 
 Other operators may be functions of ONNX: their bodies come with the `onnx` package, and are
-imported like those of a model's own functions.  Nothing of the model but the operator's name
-reaches the package.
+imported like those of a model's own functions.  For this, the package gets only the operator's
+domain, name and version, and no other part of the model.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ object_op = OBJECTS.register
 
 @lru_cache(maxsize=256)
 def standard_function(domain: str, name: str, version: int) -> Any | None:
-    """The FunctionProto of an operator at an opset, with its attributes' defaults; None if ONNX
-    defines it otherwise, or not at all.
+    """The FunctionProto of an operator at an opset, with the defaults of its attributes.  None if
+    ONNX does not define the operator as a function.
     """
     import onnx  # delayed: few models have such an operator
 

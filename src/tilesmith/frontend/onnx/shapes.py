@@ -87,8 +87,8 @@ def transpose(n: OnnxNode) -> Result:
 def _with_axes(n: OnnxNode) -> tuple[Value, Value | None, tuple[int, ...] | None]:
     """The input, the axes as a value, and the axes as numbers.
 
-    If the axes are known, they are numbers, otherwise a value; the other one is None.  Both are
-    None if the node has no axes.
+    Axes that are known during import are numbers, and the value is None.  For other axes, the
+    numbers are None.  Both are None if the node has no axes.
     """
     computed_axes = n.computed("axes", 1, since=13)
     known = n.ints_or_input("axes", 1, since=13) if computed_axes is None else None

@@ -73,7 +73,7 @@ def string_normalizer(n: OnnxNode) -> Result:
     words = list(n.attr_strings("stopwords") or ())
     result = scalar(tensor_of(string)) if words else _like(x, string)
     if not words and any(same_dim(d, 0) for d in x.shape):
-        result = scalar(tensor_of(string))  # the result for no strings is one empty string
+        result = scalar(tensor_of(string))  # an empty input gives one empty string
     return on_host(
         n, "string_normalizer", [result], [x],
         case=case, sensitive=n.attr_flag("is_case_sensitive"), stopwords=words,

@@ -52,7 +52,7 @@ def split(content: Buffer) -> Split:
 
 
 def _without_weights(view: memoryview, weights: dict[int, tuple[int, int]]) -> list[Buffer]:
-    """The pieces of the model without large weights, which are added to `weights`."""
+    """The pieces of the model without its large weights.  Adds their places to `weights`."""
     model = list(wire_fields(view, 0, len(view)))
     (graph,) = _only([f for f in model if f.number == _MODEL_GRAPH], 1)
     inner: list[Buffer] = []

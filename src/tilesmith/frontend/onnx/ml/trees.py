@@ -262,7 +262,7 @@ def _of_two_classes(
     has_first = not is_single or forest.column[0] == 0
 
     def scored(has_second: bool) -> tuple[Value, Value]:
-        """The score that decides, and the scores of both classes."""
+        """The score that chooses the class, and the scores of both classes."""
         if len(base) == 2 and has_second:
             second = s0 + base[1:] if len(base) > 1 else s0
             first = -second if has_first else s0
