@@ -1,5 +1,5 @@
 """Interfaces to ONNX Runtime: an execution provider, libraries of custom operators, and models
-whose parts run as such.
+with parts that run as custom operators.
 
 Importing this module does not import `onnxruntime`; all but `export_custom_ops` need it.
 """

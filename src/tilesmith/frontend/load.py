@@ -93,7 +93,7 @@ def load(
     optional: initialisers of an ONNX model that become inputs of the graph, the last ones, with
         their contents as the default.
     narrowed: collects the dimensions that nodes restrict.
-    signature: the function to import, of a model that has several (default: its main one).
+    signature: the function to import, if the model has several (default: the main function).
 
     Raises UsageError for a source that is not a model or lacks the signature; ModelError when the
     model is damaged or inconsistent; OpenShapesError when it needs `shapes`; UnsupportedError,
@@ -138,8 +138,8 @@ def _check_signature(name: str | None, among: Mapping[str, Function]) -> None:
 
 
 def facts(model: Any, signature: str | None = None) -> dict[str, Any]:
-    """JSON facts about a source model for its program: under "signatures" the functions that it has
-    by name, under "described" what it says about inputs and outputs of the one that is compiled.
+    """JSON facts about a source model, for its program.  "signatures" has the functions of the
+    model by name.  "described" has descriptions of the compiled function's inputs and outputs.
 
     Raises the same error as `load` for a source that is not a model.
     """
@@ -206,7 +206,7 @@ def recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, So
 
 
 def _load(frontend: Frontend, source: Source, given: Given) -> Graph:
-    """Import the model.  Repeat with one symbol less as long as two extents must be equal."""
+    """Import the model.  If it requires two extents to be equal, make them equal and repeat."""
     while True:
         try:
             graph = frontend.reader.load(source, given)

@@ -66,10 +66,10 @@ class Composites:
             yield from [call] if calls_of is None else calls_of
 
     def keep(self) -> None:
-        """Store PyTorch's decompositions in the cache.  Called after all calls were read."""
+        """Store PyTorch's decompositions in the cache, after all calls were read."""
         if self.kept is None or self.kept.is_whole or not self._found or not self._are_apart:
             return
-        if self._expansion is not None:  # PyTorch is installed
+        if self._expansion is not None:  # so PyTorch is installed
             self.kept.save(self.guards[self._known_guards :], self._found)
 
     def _expanded(self, call: Call, traced: Mapping[str, Json]) -> Expanded:

@@ -1,7 +1,7 @@
 """Control flow on the values of tensors: `torch.cond` and `while_loop`.
 
-A condition that is known at compile time chooses its branch then.  A loop whose first condition is
-known to be false disappears.
+If a condition is known at compile time, only the chosen branch is imported.  If the first condition
+of a loop is known to be false, the loop is left out.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _counted(n: AtenNode, indices: Value, padding_idx: int) -> Value:
 
 
 def _largest(n: AtenNode, rows: Value, result: Value, bag: Value, indices: Value) -> Value:
-    """For each bag and column, the bag's first index whose row has the maximum, else 0."""
+    """The bag's first index whose row has the maximum, for each bag and column; 0 if none has."""
     count = indices.type.shape[0]
     most = n.add(gather.Gather(0), result, bag)
     place = n.reshape(n.add(Iota(count)), (count, 1))

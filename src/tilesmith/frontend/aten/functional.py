@@ -277,9 +277,9 @@ def _trains(call: Call) -> bool:
 
 
 def _inverse(view: Call, number: int, whole: str, part: str, result: str, where: str) -> Call:
-    """A call that returns `whole` with `part` in place of the elements that `view` shows.
+    """A call that returns `whole`, in which `part` replaces the elements that `view` returns.
 
-    number: index of the elements among the results of `view`.
+    number: index of the replaced result among the results of `view`.
     """
     target, more = view.target, [*view.args[1:]]
     if target in _SAME:

@@ -56,7 +56,7 @@ def _filled(
 
 def _wide(n: AtenNode, x: Value, *parameters: Value | None) -> Value:
     """`x` converted to the type of the layer's parameters.  In mixed precision only matrix
-    products have 16 bits.  If `x` is the result of one, the parameters have a wider type.
+    products give 16-bit floats, so `x` may be narrower than the parameters.
     """
     types = [p.dtype for p in parameters if p is not None]
     return n.cast(x, types[0]) if types else x

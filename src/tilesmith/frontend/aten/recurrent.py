@@ -182,9 +182,10 @@ def _backward(
 ) -> tuple[list[Value], Value | None]:
     """Gradients of one step.
 
-    First a list: the gradient of `x`, and for a GRU also the gradient of the product with the
-    state.  For other layers both are equal.  Then the part of the gradient of an LSTM's cell or a
-    GRU's state that does not pass through that product; None for an RNN.
+    The first result is a list: the gradient of `x`, and for a GRU also the gradient of the product
+    with the state.  For other layers both gradients are equal.  The second result is a part of the
+    gradient of an LSTM's cell or a GRU's state: the part that does not pass through that product.
+    It is None for an RNN.
     """
 
     def mul(a: Value, *others: Value) -> Value:

@@ -20,6 +20,6 @@ OPERATORS: Registry[ImportFunction] = Registry()
 """Import functions by the overload's name.  Domains are empty, and there is only one version."""
 
 PLACEMENT = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy"))
-"""Arguments for a result's place in memory and for the copy to it.  A graph ignores them."""
+"""Arguments about the memory of a result, and about the copy to it.  The importer drops them."""
 
 aten_op = OPERATORS.register

@@ -201,7 +201,7 @@ def strided_places(
 ) -> np.ndarray:
     """The positions in memory of a tensor's elements, as i64 in the tensor's shape.
 
-    memory: layout of a tensor.  Its offset is the default of `offset`.
+    memory: layout of a tensor.  If `offset` is None, the offset of this layout is used.
     """
     if offset is None and memory is not None:
         offset = int(n.number(memory[1], "an offset"))

@@ -148,8 +148,8 @@ def mode(n: AtenNode, self: Value, dim: int = -1, keepdim: bool = False) -> Pair
 
 
 def _previous(n: AtenNode, extent: Dim) -> tuple[Value, Value]:
-    """For each index of an axis the index before it (-1 for the first), and a constant 0.  The
-    caller takes the maximum of both, so that the first index precedes itself.
+    """The predecessor of each index of an axis, from -1 on, and a constant 0.  The caller takes the
+    maximum of both values.  So the predecessor of index 0 is 0.
     """
     return n.positions(extent) - 1, n.tensor(0)
 
@@ -264,7 +264,7 @@ def unique(
     return_counts: bool = False,
 ) -> tuple[Value, Value, Value]:  # fmt: skip
     """The distinct elements in ascending order, the index of each element among them, and their
-    counts.  Without `sorted` PyTorch allows any order, and the order is ascending, too.
+    counts.  PyTorch allows any order without `sorted`; here the order is always ascending.
     """
     if not n.extent(n.reshape(self, (-1,)), 0):
         return n.reshape(self, (0,)), n.full(0, self.type.shape, i64), n.full(0, (0,), i64)

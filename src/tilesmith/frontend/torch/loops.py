@@ -73,7 +73,7 @@ def _has_graph(part: Any) -> bool:
 
 
 def _replace(graphs: Sequence[Any], old: str, new: str) -> None:
-    """Replace nodes with a single argument by nodes of another kind."""
+    """Replace nodes of kind `old` by nodes of kind `new`.  Both kinds have a single argument."""
     for graph in graphs:
         for node in graph.findAllNodes(old):
             made = graph.create(new, [node.inputsAt(0)], 1)

@@ -7,7 +7,8 @@ fails if two inputs share memory that is written.
 
 `run_decompositions` also turns `x.copy_(y)` into `y` where the numbers of elements are equal, even
 if the shapes differ.  It turns a write of `y` to an expansion of `x` into `x + (y - x)`, which
-rounds.  The sum is unnecessary: PyTorch allows such a write only if the expansion adds no elements.
+rounds.  PyTorch allows such a write only if the expansion adds no elements, so `y` itself would be
+the exact result.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ _EXPANSIONS = ("aten.expand.default", "aten.expand_as.default", "aten.broadcast_
 
 
 def with_state(program: Any) -> Any:
-    """An `ExportedProgram` in which constants are buffers, each tensor occurs once, tensors are
-    copied only into tensors of the same shape, and no tensor is expanded to the shape that it has.
+    """An `ExportedProgram` in the form that `run_decompositions` needs: constants are buffers, and
+    each tensor occurs once.  Tensors are copied only into tensors of the same shape.  No tensor is
+    expanded to its own shape.
+
     Returns `program` itself if it has this form or writes no tensors.
     """
     specs = program.graph_signature.input_specs
@@ -88,7 +91,7 @@ def _is_uneven(node: Any) -> bool:
 
 
 def _is_alias(node: Any) -> bool:
-    """Whether a node expands a tensor to the shape that it has."""
+    """Whether a node expands a tensor to the tensor's own shape."""
     if str(node.target) not in _EXPANSIONS:
         return False
     source, result = (n.meta.get("val") for n in (node.args[0], node))
