@@ -44,7 +44,7 @@ def _function(
 
 
 def _text(text: str, target: Target, opt: int) -> bytes:
-    """Return the text as the stored form: the driver of the device compiles it."""
+    """The stored form is the text itself, which the device's driver compiles."""
     return text.encode()
 
 

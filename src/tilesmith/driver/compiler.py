@@ -254,7 +254,7 @@ def _program(
 
 
 def _pack(fused: Graph, session: Session, saved: SavedProgram | None) -> Packed:
-    """The constants of a program, packed into the memory of the file that will keep it."""
+    """A program's constants, packed into the memory of the file that keeps the program."""
     if saved is None:
         return pack(fused, session)
     packed = pack(fused, session, saved.allocate)

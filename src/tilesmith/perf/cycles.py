@@ -59,8 +59,8 @@ def tile_cycles(step: Instructions, shown: float, model: CpuModel, unrolled: int
     """Cycles of one step of a register tile's loop.
 
     shown: number of loads that are not completely hidden by arithmetic.  A load from L2 counts as
-        two, since L2 delivers half a vector per cycle.  Arithmetic hides most of the time of loads
-        from L2, but less when other programs use L2.
+        two, since L2 delivers half a vector per cycle.  Arithmetic hides most of an L2 load's time,
+        but less when other programs use L2.
     unrolled: steps per iteration of the loop.
     """
     return step.cycles(model) + model.load_cycles * shown + model.loop_cycles / unrolled

@@ -54,8 +54,7 @@ times the least baseline time.
 FLUSHED_RUNS = 3
 """Upper bound on the runs in a turn if the caches are flushed before each run."""
 LATE = 5
-"""Multiple of the planned seconds after which measuring ends, even after one turn of each kernel.
-"""
+"""Measuring ends after this multiple of the planned seconds, even if kernels had only one turn."""
 MAX_COPIES = 16
 """Upper bound on the copies of an argument that is to be cold."""
 KEPT_BYTES = 1 << 30

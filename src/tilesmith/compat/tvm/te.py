@@ -205,8 +205,8 @@ def gradient(output: te.Tensor, inputs: Any, head: te.Tensor | None = None) -> l
     """
     if head is None and output.rank:
         raise UsageError(
-            f"te.gradient of {output!r}: expected head=, a tensor of its shape, found None; rows of "
-            "the Jacobian matrix are gradients with heads that have a single one"
+            f"te.gradient of {output!r}: expected head=, a tensor of its shape, found None; a row "
+            "of the Jacobian matrix is the gradient with a head that has a single one"
         )
     return list(te.gradient(output, inputs, head))
 

@@ -129,7 +129,7 @@ class _Reader:
         guards.require(n, self._program.guards, self._importer.names, symbols)
 
     def _written(self) -> None:
-        """Make the buffers that the program writes inputs of the graph."""
+        """Turn buffers that the program writes into inputs of the graph."""
         names = {i.weight: i.name for i in self._program.inputs}
         for target in self._signature.written:
             tensor = self._program.weights[target]

@@ -233,7 +233,7 @@ def pooling(n: LayerNode) -> Result:
     g = _window(n, x)
     floors = n.attr_string("round_mode", "CEIL", ("CEIL", "FLOOR")) == "FLOOR"
     floors = floors or not n.attr_flag("ceil_mode", True)
-    # without padding Caffe also keeps windows that start after the end
+    # Caffe also keeps windows that start after the end, if there is no padding
     rounding = "floor" if floors else "ceil" if any(g.pads) else "full"
     y = pools.pooled(n, x, kind, g, rounding, counts_padding=True)
     if len(n.layer.outputs) < 2:

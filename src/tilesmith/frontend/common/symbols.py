@@ -94,7 +94,7 @@ class Symbols:
         }
 
     def opens(self, name: str, axis: int) -> bool:
-        """Whether the caller gives sizes of an input's axis in `dynamic`."""
+        """Whether the caller's `dynamic` gives sizes for an input's axis."""
         axes = self._ranges.get(name)
         return isinstance(axes, Mapping) and axis in axes
 

@@ -82,7 +82,7 @@ def multi_head_attention(n: KerasNode) -> Any:
         y = n.add(att.Attention(), *flat, *([] if mask is None else [mask]))
     dims, count = q.type.shape, len(outside)
     y = n.reshape(y, (*y.type.shape[: count + 1], *(dims[a] for a in axes), y.type.shape[-1]))
-    order = [*outside, -1, *axes]  # for each axis of y the query's axis
+    order = [*outside, -1, *axes]  # the query's axis for each axis of y
     places = [order.index(a) for a in range(q.type.rank - 1)]
     y = y.transpose(*places, count, y.type.rank - 1)
     if gated:

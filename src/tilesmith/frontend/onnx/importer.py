@@ -422,8 +422,8 @@ class _Visit:
         types = types_for_strings(stood_in)
         held = all(reference.builder.contents(v) is not None for v in stood_in)
         if held and not any(t.dtype.is_host for t in types):
-            # The results are shapes, which don't depend on the strings.  Results of strings are
-            # excluded even if they have no elements: here they are replaced by numbers.
+            # The results are shapes, which don't depend on the strings.  Results that hold strings
+            # are excluded even if they are empty, because here numbers replace strings.
             return stood_in
         return reference.run(types, is_fallback)
 

@@ -274,7 +274,7 @@ def trilu(n: OnnxNode) -> Result:
     diagonal: Dim = 0
     if k is not None and n.is_known(k):
         diagonal = n.dim(k, "k")
-    elif k is not None:  # measured numbers are not negative: count from the lowest one
+    elif k is not None:  # count from the lowest, so no measured number is negative
         rows = x.type.shape[-2]
         whole = extents.total((rows, x.type.shape[-1]))
         shifted = clamp(listed(k) + rows, 0, n.of_dims((whole,)))

@@ -289,7 +289,7 @@ def sorted_(n: StablehloNode) -> Result:
 def _alike(
     left: str, right: str, made: Mapping[str, Operation], pairs: Mapping[str, str], depth: int = 0
 ) -> bool:
-    """Whether `left` and `right` have the same formula, in the left and in the right arguments.
+    """Whether `left` is the same formula of the left arguments as `right` is of the right ones.
 
     made: the operation that makes each value.
     pairs: the right argument for each left argument.

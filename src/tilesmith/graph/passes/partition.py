@@ -30,8 +30,8 @@ def partition(
     on_host: the nodes that the device can't run.
     is_light: whether computing a node takes no longer than copying its results.
 
-    None if some part could not know a size that it needs: another part measures the size, and no
-    operand of the part has this extent.
+    None if a part needs a size that another part measures, and no operand of the first part has
+    this extent.
     """
     nodes = {*on_host}
     while True:

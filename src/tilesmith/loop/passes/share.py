@@ -202,7 +202,7 @@ def _first_shorter(work: list[Place], start: int, length: int) -> int:
 def _placed(
     roots: Sequence[Expr], guards: dict[Expr, Expr]
 ) -> tuple[list[tuple[Var, Expr]], tuple[Expr, ...]]:
-    """Names with their values, each of which uses only earlier names, and the rewritten roots.
+    """Names with their values, and the rewritten roots.  Each value uses only earlier names.
 
     A guard may need a value that in turn needs the guarded value.  Then the guard contains a copy
     of it.

@@ -28,7 +28,7 @@ SOFTWARE_HALF = 12
 """Instructions that convert a vector of f16 on a CPU without instructions for it."""
 
 GAIN = 0.9
-"""Weights are stored in a low type if this reduces a product's time to this fraction or less."""
+"""Weights are stored in a low type if that cuts a product's time to this fraction or less."""
 
 
 def low_precision_choice(target: Target) -> Choice:

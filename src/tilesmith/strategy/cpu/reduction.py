@@ -328,9 +328,7 @@ def in_vectors(stage: Any, axis: Any, width: int, lanes: int) -> None:
 def _one_loop(
     handle: Any, group: Group, op: Compute, axes: list[IterVar], level: _Level
 ) -> tuple[Any, int]:
-    """Fuse the innermost of `axes` that every access walks with one stride.  Returns loop and
-    extent.
-    """
+    """Fuse the innermost `axes` along which each access has one stride.  Returns loop, extent."""
     by_var = {
         a.var: x
         for a, x in zip(

@@ -29,7 +29,7 @@ def progress(r: Report) -> str:
 
 
 def times(kernels: Sequence[KernelFacts]) -> str:
-    """The times of the slowest kernels before and after; they are numbered by rank."""
+    """Times, before and after, of the slowest kernels, which are numbered by rank."""
     slowest = sorted(enumerate(kernels, 1), key=lambda k: -k[1].before.seconds)[:BARS]
     return bars(
         "Times of the slowest kernels before and after tuning",

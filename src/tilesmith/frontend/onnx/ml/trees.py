@@ -57,8 +57,9 @@ def _floats(n: OnnxNode, name: str, dtype: DType) -> np.ndarray:
 
 
 def _forest(n: OnnxNode, dtype: DType, prefix: str, group: str) -> Forest:
-    """The trees of an operator before version 5, whose attributes of weights begin with
-    `prefix`.
+    """The trees of an operator of a version before 5.
+
+    prefix: the start of the names of the attributes for weights.
     """
     n.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
     trees = _ints(n, "nodes_treeids")
