@@ -93,7 +93,7 @@ def built(platform: Platform, folder: Path) -> bytes:
     for source in sorted(SOURCES.glob("*.c")):
         objects.append(folder / f"{source.stem}.o")
         flags = (*FLAGS, *(f for f in platform.flags if f == "-fPIC"))
-        around = ("-I", str(include), "-idirafter", str(include.parent))
+        around = ("-I", str(SOURCES), "-I", str(include), "-idirafter", str(include.parent))
         _zig(platform, *flags, *around, "-c", str(source), "-o", str(objects[-1]))
     if platform.suffix == ".pyd":
         objects.append(_python_library(objects, folder))

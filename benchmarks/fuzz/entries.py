@@ -45,7 +45,7 @@ UNMADE = (CompiledModule, Config, te.Axis, te.Compute, te.IterVar, te.Placeholde
           Variable)  # fmt: skip
 """Classes of which nobody but us makes objects, so only their methods are entries."""
 OVERRIDDEN = {
-    ts.Op: ("compute", "decompose", "loops", "reference"),
+    ts.Op: ("compute", "decompose", "loops", "reference", "vjp"),
     ts.ort.Accelerated: ("session",),
 }
 """Methods that are there to be defined by users, or that pass their arguments on to a library."""
@@ -239,6 +239,7 @@ def _attached() -> te.Stage:
 
 SELVES: dict[type, Callable[[], Any]] = {
     ts.ort.Accelerated: lambda: ts.ort.Accelerated(Path("m.onnx"), None, (), 1.0, 1.0),
+    ts.ort.InferenceSession: lambda: ts.ort.InferenceSession(model()),
     te.Axis: lambda: schedule()["C"]["i"],
     Array: _array,
     Builder: lambda: _graph()[0],
@@ -305,6 +306,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "layout": lambda: "1 0",
     "library": lambda: None,
     "message": lambda: "no",
+    "path_or_bytes": model,
     "model": model,
     "modulus": lambda: 2,
     "name": lambda: "i",
@@ -523,6 +525,8 @@ def _members(name: str, cls: type) -> Iterator[Entry]:
         ):
             continue
         found = inspect.getattr_static(cls, member)
+        if getattr(found, "__module__", "").startswith("onnxruntime"):
+            continue  # a method that a session has from its base class
         if isinstance(found, (staticmethod, classmethod)):
             made = _entry(f"{name}.{member}", getattr(cls, member), None)
         elif callable(found):

@@ -11,12 +11,14 @@ from tilesmith import te
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, as_expr
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.loop.builder import Array
 from tilesmith.support.errors import UsageError
 
-_KINDS = {"serial": "serial", "parallel": "parallel", "vectorize": "vectorized",
-          "vectorized": "vectorized", "unroll": "unrolled", "unrolled": "unrolled"}  # fmt: skip
-"""Tilesmith's kinds of loops, by TVM's names."""
+_OLDER = {"vectorize": "vectorized", "unroll": "unrolled"}
+"""Newer names of kinds of loops, by those of TVM before 0.7."""
+
+_KINDS = tuple(k.name for k in LOOP_KINDS.values() if not k.level)
 
 _CURRENT: ContextVar[te.LoopBuilder | None] = ContextVar("builder", default=None)
 
@@ -76,11 +78,11 @@ class IRBuilder:
         for_type: str | None = None,
     ) -> Iterator[Expr]:
         """A loop from `begin` to before `end`; loop variables have 64 bits."""
-        wanted = for_type or kind
+        wanted = _OLDER.get(for_type or kind, for_type or kind)
         if wanted not in _KINDS:
             raise UsageError(f"for_range: expected a kind of {', '.join(_KINDS)}, found {wanted!r}")
         extent = as_expr(end) - as_expr(begin)
-        with self._builder.loop(extent, name, begin, _KINDS[wanted]) as var:  # type: ignore[arg-type]
+        with self._builder.loop(extent, name, begin, wanted) as var:  # type: ignore[arg-type]
             yield var
 
     def if_scope(self, cond: Any) -> AbstractContextManager[None]:

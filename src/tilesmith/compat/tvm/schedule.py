@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tilesmith import te
+from tilesmith.ir.loop_tables import SCOPES, Scope
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.state import State
 from tilesmith.te.steps import Step
@@ -19,6 +20,12 @@ Tensors: TypeAlias = "te.Tensor | Sequence[te.Tensor]"
 
 _SCOPES = {"": "heap", "global": "heap", "local": "stack", "shared": "shared"}
 """Tilesmith's names of TVM's memories."""
+
+_FASTEST_FIRST: list[Scope] = sorted(
+    (s.name for s in SCOPES.values() if s.is_allocated and s.owner in ("", "thread")),
+    key=lambda name: (SCOPES[name].is_addressed, not SCOPES[name].is_sized),
+)
+"""The memories of one thread, or of the whole kernel."""
 
 
 class Stage(te.Stage):
@@ -131,7 +138,7 @@ class Schedule(te.Schedule):
         """
         made = self.copy()
         for name in self.placed:
-            for scope in ("register", "stack", "heap"):
+            for scope in _FASTEST_FIRST:
                 trial = made.copy()
                 te.Schedule.__getitem__(trial, name).set_scope(scope)
                 try:

@@ -218,7 +218,7 @@ class _Fusion(ctypes.Structure):
 
 
 class Plan:
-    """How a fused node runs.
+    """The runs of a fused node.
 
     The library runs most nodes by itself.  `run` computes the other runs, and raises their errors.
     """

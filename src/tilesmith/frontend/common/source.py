@@ -58,7 +58,7 @@ class Source:
                 path = Path(model)
             except TypeError:  # its __fspath__ gives no text
                 raise ModelError(f"expected a model's path, found {shown(model)}") from None
-            if path.is_dir():
+            if os.path.isdir(path):  # Path.is_dir raises for a name that is too long
                 return Source(path, None, str(path), path, opened)
             content = map_model(path, files)
             home = Path(os.path.realpath(path)).parent

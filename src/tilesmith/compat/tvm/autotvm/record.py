@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.folders import write_text
 from tilesmith.te.knobs import Decisions
 
 from .config import decisions_of
@@ -104,7 +105,7 @@ def pick_best(in_file: str | Path, out_file: str | Path) -> None:
         cost = sum(result.costs) / len(result.costs) if not result.error_no else float("inf")
         if key not in least or cost < least[key][0]:
             least[key] = cost, row
-    Path(out_file).write_text("".join(f"{row}\n" for _, row in least.values()), encoding="utf-8")
+    write_text(Path(out_file), "".join(f"{row}\n" for _, row in least.values()))
 
 
 def _key(name: str, args: Any) -> _Key:
