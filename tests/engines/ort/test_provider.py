@@ -288,6 +288,14 @@ def test_a_session_that_outlives_the_interpreters_objects_ends_quietly():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("options", [5, "options", {"threads": 2}])
+def test_options_of_another_kind_are_refused(options: object):
+    with pytest.raises(UsageError, match="expected onnxruntime"):
+        ts.ort.InferenceSession(b"", options)
+    with pytest.raises(UsageError, match="expected onnxruntime"):
+        ts.ort.compile_context(b"", "there.onnx", options)
+
+
 SAMPLE = {
     "test_conv_with_strides_padding",
     "test_gru_defaults",

@@ -10,7 +10,7 @@ from typing import Any
 import onnxruntime
 
 from tilesmith.runtime import native
-from tilesmith.support.arguments import checked
+from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import UsageError
 
 from .provider import NAME, Answers
@@ -71,11 +71,22 @@ class InferenceSession(onnxruntime.InferenceSession):
         provider_options: Sequence[dict[Any, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
-        options = sess_options if sess_options is not None else onnxruntime.SessionOptions()
+        options = _options(sess_options)
         if not options.has_providers():
             _add(options, providers, provider_options)
         without_spinning(options)
         super().__init__(path_or_bytes, options, **{"enable_fallback": 0, **kwargs})
+
+
+def _options(sess_options: Any) -> Any:
+    """The caller's options, or new ones.  Raises UsageError for another object."""
+    if sess_options is None:
+        return onnxruntime.SessionOptions()
+    if not isinstance(sess_options, onnxruntime.SessionOptions):
+        raise UsageError(
+            f"sess_options: expected onnxruntime.SessionOptions, found {shown(sess_options)}"
+        )
+    return sess_options
 
 
 def _add(
@@ -114,7 +125,7 @@ def compile_context(
     The code runs on processors like this one, or of the level in the option "target".  Returns the
     path.  Raises UsageError if ONNX Runtime is older than 1.24, and ONNX Runtime's errors.
     """
-    options = sess_options if sess_options is not None else onnxruntime.SessionOptions()
+    options = _options(sess_options)
     if not options.has_providers():
         _add(options, None, None)
     source = model if isinstance(model, bytes) else os.fspath(model)
