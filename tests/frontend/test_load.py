@@ -37,6 +37,15 @@ def test_path_bytes_and_message_give_the_same(tmp_path):
         np.testing.assert_array_equal(evaluate(graph, [X])["y"], np.maximum(X, 0))
 
 
+def test_names_that_are_too_long_are_refused(tmp_path):
+    with pytest.raises(ModelError, match="name too long"):
+        load("a" * 5000)
+    network = tmp_path / "net.param"
+    network.write_text("7767517\n2 2\nInput x 0 1 x 0=2\nInnerProduct y 1 1 x y 0=1 1=0 2=2\n")
+    with pytest.raises(ModelError, match="name too long"):
+        load((str(network), "b" * 5000))
+
+
 def test_something_else_is_a_usage_error():
     kinds = [re.escape(kind) for f in reversed(FRONTENDS) for kind in f.kinds]
     assert len(kinds) > 6

@@ -1,4 +1,7 @@
-"""A user's model, and the interface of a frontend."""
+"""A user's model, and the interface of a frontend.
+
+Paths are examined by `os.path`: the methods of `Path` raise OSError for a name that is too long.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ class Source:
                 path = Path(model)
             except TypeError:  # its __fspath__ gives no text
                 raise ModelError(f"expected a model's path, found {shown(model)}") from None
-            if os.path.isdir(path):  # Path.is_dir raises for a name that is too long
+            if os.path.isdir(path):
                 return Source(path, None, str(path), path, opened)
             content = map_model(path, files)
             home = Path(os.path.realpath(path)).parent
@@ -80,11 +83,11 @@ class Source:
         if second is None and self.folder is not None and not self.is_folder:
             stem = self.folder / Path(self.name).stem
             beside = (stem.with_name(stem.name + e) for e in endings)
-            second = next((p for p in beside if p.is_file()), None)
+            second = next((p for p in beside if os.path.isfile(p)), None)
         if second is None:
             return None
         self.opened.add(second.name)
-        if second.is_file() and not second.stat().st_size:
+        if os.path.isfile(second) and not second.stat().st_size:
             return memoryview(b"")  # a model without weights
         return map_model(second, "the model's second file")
 
@@ -96,7 +99,7 @@ class Source:
         path, root = self.folder / name, os.path.realpath(self.folder)
         if os.path.commonpath((os.path.realpath(path), root)) != root:
             raise ModelError(f"expected a file in the model's folder, found the name {name!r}")
-        if not path.is_file():
+        if not os.path.isfile(path):
             return None
         self.opened.add(name)
         return map_model(path, "a file of the model")

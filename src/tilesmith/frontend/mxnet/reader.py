@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -108,6 +109,6 @@ def _parameters(source: Source) -> dict[str, np.ndarray]:
         stem = Path(source.name).stem.removesuffix("-symbol")
         names = f"{glob.escape(stem)}-[0-9][0-9][0-9][0-9].params"
         files = sorted(source.folder.glob(names)) or [source.folder / f"{stem}.params"]
-        source = replace(source, second=files[-1] if files[-1].is_file() else None)
+        source = replace(source, second=files[-1] if os.path.isfile(files[-1]) else None)
     content = source.companion()
     return {} if content is None else read_arrays(content)
