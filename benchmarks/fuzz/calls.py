@@ -85,15 +85,25 @@ def judge_valid(entry: Entry) -> Verdict:
 
 
 def _is_allowed(e: Exception, call: Call, thing: object) -> bool:
-    """Whether Python refuses the call itself, the entry's documentation names the error, or a
-    function that is given where one belongs fails as it likes.
+    """Whether Python refuses the call itself, the entry's documentation names the error or the
+    engine that raises it, or a function that is given where one belongs fails as it likes.
     """
     if isinstance(e, (TypeError, ValueError)) and _is_pythons(e.__traceback__):
         return True
-    raises = (call.entry.call.__doc__ or "").partition("Raises ")[2].partition(".")[0]
-    if type(e).__name__ in raises:
+    raises = (call.entry.call.__doc__ or "").partition("Raises ")[2]
+    if type(e).__name__ in raises.partition(".")[0]:
+        return True
+    if "ONNX Runtime's errors" in raises and _is_of(e, "onnxruntime"):
         return True
     return callable(thing) and call.entry.takes_function(call.parameter)
+
+
+def _is_of(e: Exception, library: str) -> bool:
+    """Whether a library declares an error, or raised it."""
+    trace, last = e.__traceback__, ""
+    while trace is not None:
+        trace, last = trace.tb_next, trace.tb_frame.f_globals["__name__"]
+    return library in (type(e).__module__.partition(".")[0], last.partition(".")[0])
 
 
 def _is_pythons(trace: TracebackType | None) -> bool:

@@ -49,8 +49,6 @@ OVERRIDDEN = {
     ts.ort.Accelerated: ("session",),
 }
 """Methods that are there to be defined by users, or that pass their arguments on to a library."""
-ENGINES = ("ort.InferenceSession", "ort.compile_context")
-"""Entries that hand arguments to ONNX Runtime, which raises its own errors for them."""
 DYNAMOS = {"torch.backend": ("graph", "example_inputs")}
 """Parameters that only Dynamo gives."""
 FUNCTIONS = (
@@ -474,8 +472,6 @@ def _values(entry: str, parameter: str) -> Callable[[], Any] | None:
 
 
 def _entry(name: str, call: Callable[..., Any], owner: Callable[[], Any] | None) -> Entry | None:
-    if name in ENGINES:
-        return None
     try:
         parameters = list(inspect.signature(call).parameters.values())
     except ValueError:  # no signature: not written in Python

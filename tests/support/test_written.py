@@ -72,7 +72,6 @@ IN_PLACE = {
     "compat/tvm/autotvm/callback.py": "appends to a log",
     "frontend/torch/script.py": "the null device",
     "ops/doc.py": "a page of this project, by its developers",
-    "ops/gradients/doc.py": "a page of this project, by its developers",
     "engines/ort/library.py": "in a scratch folder",
     "runtime/rates.py": "renames by itself; failing is no error",
     "runtime/signing.py": "a new file, exclusively, as secret from its first byte",

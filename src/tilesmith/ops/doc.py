@@ -58,14 +58,13 @@ def render() -> str:
     return "\n".join(parts)
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page to the path given, or to standard output."""
+def write(page: str, arguments: list[str]) -> None:
+    """Write a page to the path given, or to standard output."""
     if arguments:
-        Path(arguments[0]).write_text(render(), encoding="utf-8")
+        Path(arguments[0]).write_text(page, encoding="utf-8")
     else:
-        sys.stdout.write(render())
-    return 0
+        sys.stdout.write(page)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    write(render(), sys.argv[1:])

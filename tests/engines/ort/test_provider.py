@@ -296,6 +296,20 @@ def test_options_of_another_kind_are_refused(options: object):
         ts.ort.compile_context(b"", "there.onnx", options)
 
 
+@pytest.mark.parametrize(
+    ("providers", "options", "message"),
+    [
+        ("CPUExecutionProvider", None, "expected a list of names"),
+        (["AbacusExecutionProvider"], None, "expected names of TilesmithExecutionProvider"),
+        (["CPUExecutionProvider"], [{}, {}], "expected a dict for each of 1 providers"),
+        (["CPUExecutionProvider"], [3], "expected a dict, found"),
+    ],
+)
+def test_providers_of_another_form_are_refused(providers: Any, options: Any, message: str):
+    with pytest.raises(UsageError, match=message):
+        ts.ort.InferenceSession(b"", None, providers, options)
+
+
 SAMPLE = {
     "test_conv_with_strides_padding",
     "test_gru_defaults",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +13,11 @@ from tilesmith.driver import Session
 from tilesmith.search_space.records import Trial
 from tilesmith.strategy.sketch import generated
 from tilesmith.support.errors import ModelError, UsageError
-from tilesmith.support.options import Options
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, values_from_json
-from tilesmith.tuning.scheduler import Progress
 from tilesmith.tuning.template import tune_expression
 
+from .searches import searched
 from .target import Target
-
-_NO_LIMIT = 7 * 86400.0
-"""A time limit in seconds, so large that the number of trials ends the search."""
 
 _WORKLOADS: dict[str, Callable[..., Sequence[te.Tensor]]] = {}
 
@@ -112,21 +107,16 @@ class SearchTask:
         """Measure candidates.  Their outputs are compared with those of the plain loops."""
         if search_policy is not None:
             raise UsageError("tune: leave search_policy out; `tilesmith.tune_expression(search=)`")
-        told: set[str] = set()
 
-        def tell(stage: str, states: Sequence[Progress]) -> None:
-            new = [t for s in states for k, t in s.seen.items() if k not in told]
-            told.update(t.decisions for t in new)
+        def told(trials: Sequence[Trial]) -> None:
             for log in tuning_options.measure_callbacks:
-                log.write(self.workload_key, new)
+                log.write(self.workload_key, trials)
 
-        with tempfile.TemporaryDirectory() as folder:
-            tune_expression(
-                self._args, target=self._native, seconds=_NO_LIMIT,
-                trials=max(tuning_options.num_measure_trials, 1), report=tell,
-                options=Options(records=Path(folder) / "records.sqlite"),
-                early_stopping=tuning_options.early_stopping is not None,
-            )  # fmt: skip
+        searched(
+            tune_expression, self._args, told=told, target=self._native,
+            trials=max(tuning_options.num_measure_trials, 1),
+            early_stopping=tuning_options.early_stopping is not None,
+        )  # fmt: skip
 
     def apply_best(
         self,

@@ -44,7 +44,8 @@ class RelayModule:
         """The program in Relay's text.  Raises UnsupportedError for operators without a form."""
         if self.examples is not None:
             raise UsageError("astext: export the module of PyTorch to ONNX first")
-        return to_relay(load(self.model, self.shapes or None))
+        text = to_relay(load(self.model, self.shapes or None))
+        return text if show_meta_data else text.partition("\n#[metadata]\n")[0]
 
     __str__ = astext
 

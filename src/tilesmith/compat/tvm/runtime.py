@@ -140,7 +140,7 @@ class Module:
 
     def export_library(self, *_: Any, **__: Any) -> NoReturn:
         raise UsageError(
-            "export_library: tilesmith.export_op(schedule, args, path) writes a library of C"
+            "export_library: tilesmith.export_op(schedule, folder, args=args) writes C"
         )
 
     save = export_library

@@ -10,16 +10,17 @@ from typing import Any, ClassVar
 from tilesmith.support.errors import UsageError
 
 _CPUS = {
-    "x86-64-v2": ("nehalem", "westmere", "corei7", "sandybridge", "ivybridge", "corei7-avx"),
+    "x86-64-v2": ("nehalem", "westmere", "corei7", "sandybridge", "ivybridge", "corei7-avx",
+                  "core-avx-i"),
     "x86-64-v3": ("haswell", "core-avx2", "broadwell", "skylake", "znver1", "znver2", "znver3",
-                  "alderlake", "core-avx-i"),
+                  "alderlake"),
     "x86-64-v4": ("skylake-avx512", "cascadelake", "cooperlake", "icelake-server",
                   "icelake-client", "tigerlake", "rocketlake", "sapphirerapids", "znver4",
                   "znver5"),
 }  # fmt: skip
 """LLVM's names of processors with each level of x86-64."""
 
-_ARCHITECTURES = {"aarch64": "aarch64", "armv7": "armv7", "riscv64": "riscv64", "wasm32": "wasm32"}
+_ARCHITECTURES = ("aarch64", "armv7", "riscv64", "wasm32")
 
 
 class Target:
@@ -61,9 +62,9 @@ class Target:
         if self.kind != "llvm":
             return self.kind
         triple = self.attrs.get("mtriple", self.attrs.get("target", ""))
-        for prefix, name in _ARCHITECTURES.items():
-            if triple.startswith(prefix):
-                return name
+        for architecture in _ARCHITECTURES:
+            if triple.startswith(architecture):
+                return architecture
         if not self.mcpu or self.mcpu == "native":
             return None
         if self.mcpu in _CPUS:

@@ -8,7 +8,7 @@ from typing import Any
 from tilesmith import te
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.dtypes import dtype as to_dtype
-from tilesmith.ir.expr import Expr, as_expr, const
+from tilesmith.ir.expr import Expr, as_expr, binary, const
 from tilesmith.support.errors import UsageError
 from tilesmith.te import (
     abs,
@@ -156,21 +156,17 @@ def div(a: Any, b: Any) -> Expr:
 
 def truncdiv(a: Any, b: Any) -> Expr:
     """The quotient of integers, rounded toward zero."""
-    a, b = as_expr(a), as_expr(b)
-    magnitude = te.abs(a) // te.abs(b)
-    return te.select((a < 0) == (b < 0), magnitude, -magnitude)
+    return binary("truncdiv", a, b)
 
 
 def truncmod(a: Any, b: Any) -> Expr:
     """The remainder of `truncdiv`; its sign is that of `a`."""
-    a, b = as_expr(a), as_expr(b)
-    return a - truncdiv(a, b) * b
+    return binary("truncmod", a, b)
 
 
 def fmod(a: Any, b: Any) -> Expr:
-    """The remainder of floats with the sign of `a`."""
-    a = as_expr(a)
-    return a - te.trunc(a / b) * b
+    """The exact remainder of floats, with the sign of `a`."""
+    return binary("truncmod", a, b)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ from tilesmith.ops.base import OPS, Op
 from tilesmith.strategy.sketch import generated
 from tilesmith.support.errors import UsageError
 from tilesmith.te.knobs import ANALYTIC
-from tilesmith.te.tensor import Placeholder
+from tilesmith.te.tensor import Placeholder, producers_first
 
 from .target import Target
 
@@ -315,18 +315,8 @@ nn = SimpleNamespace(
 def _schedule(outs: Any, *_: Any, **__: Any) -> te.Schedule:
     """The schedule that rules choose, whatever the operator."""
     results = tuple(outs) if isinstance(outs, (tuple, list)) else (outs,)
-    inputs: dict[te.Tensor, None] = {}
-    seen: set[Any] = set()
-    waiting = [t.op for t in results]
-    while waiting:
-        op = waiting.pop()
-        if op in seen:
-            continue
-        seen.add(op)
-        for t in op.inputs:
-            waiting.append(t.op)
-            if isinstance(t.op, Placeholder):
-                inputs[t] = None
+    stages = producers_first(t.op for t in results)
+    inputs = {t: None for read in stages.values() for t in read if isinstance(t.op, Placeholder)}
     current = Target.current()
     session = Session.of(None, target=None if current is None else current.native)
     made = generated((*inputs, *results), session.target, session.options.algorithm_bound)

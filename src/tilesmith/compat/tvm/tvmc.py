@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from tilesmith.cli import execute
 from tilesmith.support.errors import UsageError
 
+from .searches import NO_LIMIT
 from .target import Target
 
 _SHAPE = re.compile(r"\s*([^:\s]+):\[([\d,\s]+)\]")
-_DAY = 86400.0
-"""A time limit in seconds, so large that the number of trials ends the search."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,7 +64,7 @@ def translated(arguments: Sequence[str]) -> list[list[str]]:
     if a.verb == "compile":
         return [[*words, "-o", a.output, *(["--records", records] if records else [])]]
     where = records or a.output
-    return [[*words, "--records", where, "--trials", str(a.trials), "--seconds", str(_DAY)]]
+    return [[*words, "--records", where, "--trials", str(a.trials), "--seconds", str(NO_LIMIT)]]
 
 
 def _shapes(text: str) -> list[str]:

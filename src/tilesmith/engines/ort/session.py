@@ -92,19 +92,43 @@ def _options(sess_options: Any) -> Any:
 def _add(
     options: Any, providers: Sequence[Any] | None, provider_options: Sequence[dict[Any, Any]] | None
 ) -> None:
-    """Add providers, given as names or pairs of a name and options, to a session's options."""
-    names = [NAME] if providers is None else list(providers)
-    pairs = [n if isinstance(n, tuple) else (n, {}) for n in names]
-    if provider_options is not None:
-        pairs = [(n, o) for (n, _), o in zip(pairs, provider_options, strict=True)]
-    for name, stated in pairs:
-        texts = {str(k): str(v) for k, v in stated.items()}
+    """Add providers, given as names or pairs of a name and options, to a session's options.
+
+    Raises UsageError for providers of another form, and for those that are not there.
+    """
+    for name, texts in _named(providers, provider_options):
         if name == NAME:
             threads = options.intra_op_num_threads
             own = {"threads": str(threads)} if threads > 0 else {}
             options.add_provider_for_devices(register(), {**own, **texts})
         elif name != "CPUExecutionProvider":  # every session has it as the last one
             options.add_provider(name, texts)
+
+
+def _named(
+    providers: Sequence[Any] | None, provider_options: Sequence[dict[Any, Any]] | None
+) -> list[tuple[str, dict[str, str]]]:
+    """The names of providers with their options as texts."""
+    stated = [NAME] if providers is None else providers
+    if not isinstance(stated, (list, tuple)):
+        raise UsageError(f"providers: expected a list of names, found {shown(providers)}")
+    pairs: list[Any] = [p if isinstance(p, tuple) and len(p) == 2 else (p, {}) for p in stated]
+    if provider_options is not None:
+        if not isinstance(provider_options, (list, tuple)) or len(provider_options) != len(pairs):
+            raise UsageError(
+                f"provider_options: expected a dict for each of {len(pairs)} providers, found "
+                f"{shown(provider_options)}"
+            )
+        pairs = [(name, o) for (name, _), o in zip(pairs, provider_options, strict=True)]
+    known = [NAME, *onnxruntime.get_available_providers()]
+    for name, own in pairs:
+        if not isinstance(name, str) or name not in known:
+            raise UsageError(
+                f"providers: expected names of {', '.join(known)}, found {shown(name)}"
+            )
+        if not isinstance(own, dict):
+            raise UsageError(f"options of {name}: expected a dict, found {shown(own)}")
+    return [(name, {str(k): str(v) for k, v in own.items()}) for name, own in pairs]
 
 
 @checked(UsageError)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from pathlib import Path
 
 from tilesmith.ir.derivative import derivative
 from tilesmith.ir.dtypes import f32
@@ -35,7 +34,7 @@ from tilesmith.ops import (
 )
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
-from tilesmith.ops.doc import operators
+from tilesmith.ops.doc import operators, write
 from tilesmith.ops.elementwise.base import Elementwise
 from tilesmith.ops.table import FAMILIES
 
@@ -127,14 +126,5 @@ def render() -> str:
     return "\n".join(parts)
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page to the path given, or to standard output."""
-    if arguments:
-        Path(arguments[0]).write_text(render(), encoding="utf-8")
-    else:
-        sys.stdout.write(render())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    write(render(), sys.argv[1:])

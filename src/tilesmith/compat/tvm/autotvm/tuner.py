@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from tilesmith import te
 from tilesmith.search_space.records import Trial
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config
-from tilesmith.tuning.scheduler import Progress
 from tilesmith.tuning.template import tune_template
 
+from ..searches import searched
 from .measure import MeasureInput, MeasureOption, MeasureResult
 from .task import Task
-
-_NO_LIMIT = 7 * 86400.0
-"""A time limit in seconds, so large that the number of trials ends the search."""
 
 Callback = Callable[[Any, Sequence[MeasureInput], Sequence[MeasureResult]], object]
 
@@ -60,26 +54,19 @@ class Tuner:
         if not isinstance(measure_option, MeasureOption):
             raise UsageError("tune: expected autotvm.measure_option(builder=, runner=)")
         self.n_trial = n_trial
-        told: set[str] = set()
 
-        def tell(stage: str, states: Sequence[Progress]) -> None:
-            new = [t for s in states for k, t in s.seen.items() if k not in told]
-            told.update(t.decisions for t in new)
-            if not new:
-                return
-            inputs = [self._input(t) for t in new]
-            results = [_result(t) for t in new]
+        def told(trials: Sequence[Trial]) -> None:
+            inputs = [self._input(t) for t in trials]
+            results = [_result(t) for t in trials]
             for callback in callbacks:
                 callback(self, inputs, results)
 
         target = self.task.target.native if self.task.target else None
-        with tempfile.TemporaryDirectory() as folder:
-            best = tune_template(
-                self._made, target=target, options=Options(records=Path(folder) / "records.sqlite"),
-                seconds=_NO_LIMIT, trials=n_trial, search=self.search, report=tell,
-                early_stopping=early_stopping is not None,
-                flush=measure_option.runner.enable_cpu_cache_flush,
-            )  # fmt: skip
+        best = searched(
+            tune_template, self._made, told=told, target=target, trials=n_trial,
+            search=self.search, early_stopping=early_stopping is not None,
+            flush=measure_option.runner.enable_cpu_cache_flush,
+        )  # fmt: skip
         self.best_config = self.task.entity(dict(best.decisions))  # type: ignore[arg-type]
 
     def _made(self, config: Config) -> tuple[te.Schedule, Sequence[te.Tensor]]:
