@@ -33,9 +33,12 @@ from tilesmith.quantisation.options import QuantizeChoices, QuantizeOptions
 from tilesmith.runtime.arguments import KernelFunction
 from tilesmith.te import steps
 from tilesmith.te.knobs import Config
+from tilesmith.training.losses import LOSSES, Loss
+from tilesmith.training.optimizers import OPTIMIZERS, Optimizer
+from tilesmith.training.schedules import Schedule
 from tilesmith.tuning.options import TuneChoices, TuneOptions
 
-MODULES = (ts, te, steps, ts.torch, ts.ort)
+MODULES = (ts, te, steps, ts.torch, ts.ort, ts.training)
 """All that their `__all__` names is public."""
 CLASSES = (Array, Builder, CompiledModule, Config, KernelFunction, QuantizeOptions,
            TuneOptions, Variable)  # fmt: skip
@@ -44,9 +47,13 @@ UNMADE = (CompiledModule, Config, te.Axis, te.Compute, te.IterVar, te.Placeholde
           te.Schedule, te.Stage, te.Tensor, ts.Graph, ts.ort.Accelerated, Array, KernelFunction,
           Variable)  # fmt: skip
 """Classes of which nobody but us makes objects, so only their methods are entries."""
+SCHEDULES = (ts.training.Constant, ts.training.Cosine, ts.training.StepDecay, ts.training.WarmUp)
 OVERRIDDEN = {
     ts.Op: ("compute", "decompose", "loops", "reference", "vjp"),
     ts.ort.Accelerated: ("session",),
+    **dict.fromkeys(LOSSES.values(), ("accuracy", "check", "labels", "value")),
+    **dict.fromkeys(OPTIMIZERS.values(), ("update",)),
+    **dict.fromkeys(SCHEDULES, ("at",)),
 }
 """Methods that are there to be defined by users, or that pass their arguments on to a library."""
 DYNAMOS = {"torch.backend": ("graph", "example_inputs")}
@@ -207,6 +214,17 @@ def _rows() -> np.ndarray:
     return np.ones((2, 4), np.float32)
 
 
+def _batch() -> list[np.ndarray]:
+    """The inputs and the labels of a training step of the small model."""
+    return [_rows(), np.zeros(2, np.int64)]
+
+
+def _checkpoint() -> Path:
+    path = folder() / "training.safetensors"
+    ts.Trainer(model(), optimizer="sgd", threads=1).save(path)
+    return path
+
+
 def _square() -> np.ndarray:
     return np.ones((8, 8), np.float32)
 
@@ -262,6 +280,13 @@ SELVES: dict[type, Callable[[], Any]] = {
     steps.Step: lambda: steps.Unroll("C", "i"),
     ts.Target: _target,
     te.Tensor: lambda: te.placeholder((), "f32", "scalar"),
+    ts.Trainer: lambda: ts.Trainer(model(), optimizer="sgd", threads=1),
+    ts.training.Batches: lambda: ts.training.Batches(_batch(), size=2),
+    ts.training.EarlyStopping: ts.training.EarlyStopping,
+    ts.training.Epoch: lambda: ts.training.Epoch(1, 1, {"loss": 1.0}),
+    Loss: ts.training.CrossEntropy,
+    Optimizer: ts.training.SGD,
+    Schedule: lambda: ts.training.Constant(0.1),
     TuneOptions: TuneOptions,
     Variable: lambda: _builder().variable("v", 0),
 }
@@ -458,6 +483,21 @@ VALUES: dict[str, Callable[[], Any]] = {
         for f in ("tune", "tune_expression", "tune_template", "ort.accelerate")
     },
     **{f"{f}.trials": lambda: 1 for f in ("tune", "tune_expression", "tune_template")},
+    "batches": lambda: [tuple(_batch())],
+    "number": lambda: 0,
+    "rate": lambda: 0.1,
+    "training.Batches.arrays": _batch,
+    "training.Batches.size": lambda: 2,
+    "training.Cosine.steps": lambda: 10,
+    "training.EarlyStopping.__call__.epoch": lambda: ts.training.Epoch(1, 1, {"loss": 1.0}),
+    "training.EarlyStopping.__call__.trainer": lambda: None,
+    "training.Epoch.measures": lambda: {"loss": 1.0},
+    "training.Epoch.number": lambda: 1,
+    "training.Epoch.steps": lambda: 1,
+    "training.StepDecay.steps": lambda: 10,
+    "training.WarmUp.steps": lambda: 10,
+    "training.WarmUp.then": lambda: 0.1,
+    "Trainer.restore.path": _checkpoint,
     "quantize.data": lambda: {"x": _rows()},
 }
 

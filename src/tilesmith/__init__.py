@@ -17,7 +17,7 @@ from tilesmith.support.exports import exports
 from tilesmith.support.version import VERSION
 
 if TYPE_CHECKING:
-    from tilesmith import ort, te, torch
+    from tilesmith import ort, te, torch, training
     from tilesmith.driver import build, check, compile, load
     from tilesmith.driver.compiler import tensor_intrinsics
     from tilesmith.driver.exporting import export
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from tilesmith.support.options import Options
+    from tilesmith.training.trainer import Trainer
     from tilesmith.tuning.model import tune
     from tilesmith.tuning.operators import export_op
     from tilesmith.tuning.template import apply_best, auto_schedule, tune_expression, tune_template
@@ -67,6 +68,7 @@ __all__ = [
     "SignatureError",
     "Target",
     "TilesmithError",
+    "Trainer",
     "UnsupportedError",
     "UsageError",
     "apply_best",
@@ -87,6 +89,7 @@ __all__ = [
     "te",
     "tensor_intrinsics",
     "torch",
+    "training",
     "tune",
     "tune_expression",
     "tune_template",
@@ -118,6 +121,8 @@ __getattr__, __dir__ = exports(
         "tilesmith.ort": "",
         "tilesmith.te": "",
         "tilesmith.torch": "",
+        "tilesmith.training": "",
+        "tilesmith.training.trainer": "Trainer",
         "tilesmith.tuning.template": "apply_best auto_schedule tune_expression tune_template",
         "tilesmith.tuning.operators": "export_op",
         "tilesmith.tuning.model": "tune",

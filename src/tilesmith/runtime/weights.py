@@ -14,6 +14,7 @@ import numpy as np
 from tilesmith.ir import dtypes
 from tilesmith.ir.dtypes import DType
 from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.folders import written
 from tilesmith.support.mapped import map_model
 
 from .arrays import to_numpy
@@ -121,3 +122,27 @@ def _tensor(entry: dict[str, Any], data: memoryview) -> np.ndarray:
         raise ValueError(f"{entry} does not fit {len(data)} bytes of arrays")
     stored = np.frombuffer(data[begin:end], np.uint8)
     return stored.view(dtype.numpy).reshape(shape)
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a `.safetensors` file; it appears whole or not at all.
+
+    Raises UsageError if it can't be written.
+    """
+    names = {d.numpy: name for name, d in _TYPES.items()}
+    header: dict[str, Any] = {}
+    end = 0
+    for name, a in arrays.items():
+        begin, end = end, end + a.nbytes
+        header[name] = {
+            "dtype": names[a.dtype], "shape": a.shape, "data_offsets": (begin, end),
+        }  # fmt: skip
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the arrays are aligned
+    try:
+        with written(path) as f:
+            f.write(len(text).to_bytes(8, "little") + text)
+            for a in arrays.values():
+                f.write(np.ascontiguousarray(a).tobytes())
+    except OSError as e:
+        raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e

@@ -1,0 +1,209 @@
+"""Losses: formulas of a model's predictions and of labels, each with PyTorch's definition.
+
+A loss is a mean: over the labels that count for cross entropy, over the batch for the
+Kullback-Leibler divergence, over all elements otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.types import Dim, TensorType
+from tilesmith.ops.functions import apply, exp, log, log1p, maximum, where
+from tilesmith.ops.norm import LogSoftmax
+from tilesmith.ops.reduce import ArgMax
+from tilesmith.ops.sizes import Iota
+from tilesmith.support.arguments import check_fields
+from tilesmith.support.errors import ModelError, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss(ABC):
+    """Base of the losses."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, UsageError)
+
+    def labels(self, predictions: TensorType) -> TensorType:
+        """The type of the labels for predictions of a type: the predictions' own.
+
+        Raises ModelError for predictions without such a loss.
+        """
+        return predictions
+
+    @abstractmethod
+    def value(self, predictions: Any, labels: Any) -> Any:
+        """The loss, a scalar."""
+
+    def check(self, predictions: TensorType, labels: np.ndarray, where: str) -> None:  # noqa: B027
+        """Raises ModelError for contents of `labels` that the loss does not take.
+
+        where: the batch, for the message.
+        """
+
+    def accuracy(self, predictions: Any, labels: Any) -> Any:
+        """The fraction of right predictions, a scalar.
+
+        Raises UsageError for a loss without classes.
+        """
+        raise UsageError(
+            f"metric 'accuracy': expected a loss with classes ({', '.join(_CLASSIFYING)}), found "
+            f"{type(self).__name__}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossEntropy(Loss):
+    """-log softmax(predictions)[label], averaged over the labels that are not ignored.
+
+    Predictions are [N, C, ...], labels are classes, i64[N, ...].
+
+    label_smoothing: from 0 to 1, the share of the target that all C classes have alike.
+    ignored: the label of elements that do not count.
+    """
+
+    label_smoothing: float = 0.0
+    ignored: int = -100
+
+    def __post_init__(self) -> None:
+        Loss.__post_init__(self)
+        if not 0 <= self.label_smoothing <= 1:
+            raise UsageError(f"label_smoothing: expected 0 to 1, found {self.label_smoothing}")
+        if not -(1 << 63) <= self.ignored < 1 << 63:
+            raise UsageError(f"ignored: expected an integer of 64 bits, found {self.ignored}")
+
+    def labels(self, predictions: TensorType) -> TensorType:
+        if predictions.rank < 2:
+            raise ModelError(f"cross entropy: expected scores [N, C, ...], found {predictions}")
+        return TensorType(i64, (predictions.shape[0], *predictions.shape[2:]))
+
+    def value(self, predictions: Any, labels: Any) -> Any:
+        logs = apply(LogSoftmax(1), predictions)
+        classes = logs.type.shape[1]
+        hit = _hits(logs, labels)
+        terms = where(hit, logs, 0.0) * (1 - self.label_smoothing)
+        if self.label_smoothing:
+            terms = terms + logs * (self.label_smoothing / _number(classes))
+        kept = labels.differs(self.ignored)
+        losses = where(kept, -terms.sum((1,)), 0.0)
+        return losses.sum() / kept.cast(logs.dtype).sum()
+
+    def check(self, predictions: TensorType, labels: np.ndarray, where: str) -> None:
+        classes = _number(predictions.shape[1])
+        wrong = (labels != self.ignored) & ((labels < 0) | (labels >= classes))
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise ModelError(
+                f"{where}: expected labels from 0 to {classes - 1}, or {self.ignored} for an "
+                f"element that does not count, found {labels[place]} at {list(place)}"
+            )
+
+    def accuracy(self, predictions: Any, labels: Any) -> Any:
+        kept = labels.differs(self.ignored).cast(predictions.dtype)
+        found = apply(ArgMax(1, keepdims=False), predictions).cast(labels.dtype)
+        return (found.equals(labels).cast(kept.dtype) * kept).sum() / kept.sum()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinaryCrossEntropy(Loss):
+    """The cross entropy of sigmoid(predictions) and labels from 0 to 1, averaged over all elements:
+    max(x, 0) - x * label + log(1 + exp(-|x|)).
+    """
+
+    def value(self, predictions: Any, labels: Any) -> Any:
+        x = predictions
+        return (maximum(x, 0.0) - x * labels + log1p(exp(-abs(x)))).mean()
+
+    def check(self, predictions: TensorType, labels: np.ndarray, where: str) -> None:
+        if not ((labels >= 0) & (labels <= 1)).all():
+            raise ModelError(
+                f"{where}: expected labels from 0 to 1, found {labels.min()} to {labels.max()}"
+            )
+
+    def accuracy(self, predictions: Any, labels: Any) -> Any:
+        right = (predictions > 0.0).cast(labels.dtype).equals((labels > 0.5).cast(labels.dtype))
+        return right.cast(predictions.dtype).mean()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanSquared(Loss):
+    """The mean of (predictions - labels)^2."""
+
+    def value(self, predictions: Any, labels: Any) -> Any:
+        error = predictions - labels
+        return (error * error).mean()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Huber(Loss):
+    """The mean of e^2 / 2 where e = |predictions - labels| is at most `delta`, else of
+    delta * (e - delta / 2).
+    """
+
+    delta: float = 1.0
+
+    def __post_init__(self) -> None:
+        Loss.__post_init__(self)
+        if not (math.isfinite(self.delta) and self.delta > 0):
+            raise UsageError(f"delta: expected a number above 0, found {self.delta}")
+
+    def value(self, predictions: Any, labels: Any) -> Any:
+        error = abs(predictions - labels)
+        is_small = error <= self.delta
+        return where(is_small, error * error * 0.5, (error - 0.5 * self.delta) * self.delta).mean()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KullbackLeibler(Loss):
+    """The sum of label * (log(label) - prediction) over all elements, divided by the batch size.
+
+    Predictions are logarithms of probabilities [N, ...], labels are probabilities; a label of 0
+    counts for nothing.  It is `reduction="batchmean"` of PyTorch.
+    """
+
+    def labels(self, predictions: TensorType) -> TensorType:
+        if predictions.rank < 1:
+            raise ModelError(f"kl: expected logarithms [N, ...], found {predictions}")
+        return predictions
+
+    def value(self, predictions: Any, labels: Any) -> Any:
+        counts = labels > 0.0
+        own = where(counts, labels * log(where(counts, labels, 1.0)), 0.0)
+        return (own - labels * predictions).sum() / _number(predictions.type.shape[0])
+
+    def check(self, predictions: TensorType, labels: np.ndarray, where: str) -> None:
+        if not (labels >= 0).all():
+            raise ModelError(f"{where}: expected probabilities, found {labels.min()}")
+
+
+LOSSES: Mapping[str, type[Loss]] = {
+    "cross_entropy": CrossEntropy,
+    "bce": BinaryCrossEntropy,
+    "mse": MeanSquared,
+    "huber": Huber,
+    "kl": KullbackLeibler,
+}
+"""The losses by name."""
+_CLASSIFYING = ("cross_entropy", "bce")
+
+
+def _hits(logs: Value, labels: Any) -> Any:
+    """Whether a class is the label: bools of the shape of `logs` [N, C, ...]."""
+    shape = logs.type.shape
+    assert logs.builder is not None
+    classes = logs.builder.add(Iota(shape[1])).reshape(shape[1], *[1] * (len(shape) - 2))
+    return labels.reshape(shape[0], 1, *shape[2:]).equals(classes)
+
+
+def _number(extent: Dim) -> int:
+    """An extent of a graph whose sizes are known."""
+    assert isinstance(extent, int)
+    return extent

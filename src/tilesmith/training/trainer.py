@@ -1,0 +1,419 @@
+"""`Trainer`: trains the weights of a model by compiled training steps."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from tilesmith.driver.compiler import load_graph
+from tilesmith.driver.entry import compile, of_frontend
+from tilesmith.driver.request import Request
+from tilesmith.frontend.load import recognised
+from tilesmith.frontend.onnx import ONNX
+from tilesmith.frontend.onnx.export import save_model, save_onnx
+from tilesmith.frontend.onnx.retrained import with_weights
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.types import TensorType
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.weights import read_safetensors, write_safetensors
+from tilesmith.support.arguments import checked, shown
+from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.options import Options
+
+from .batches import Arrays, Batches, as_arrays, expect, inputs_of, sized
+from .losses import LOSSES, Loss
+from .optimizers import OPTIMIZERS, Optimizer, check_limit
+from .step import STEP, Recipe, kept_values, labels_name, loss_graph, moment_name, step_graph
+from .weights import EVERYTHING, chosen, contents, with_contents
+
+_EPOCH, _BATCH, _TOTALS = "train.epoch", "train.batch", "train.totals"
+"""The arrays of a checkpoint that are not states of the training step."""
+METRICS = ("accuracy",)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One pass over the batches.
+
+    number: from 1.
+    steps: training steps so far, over all epochs.
+    measures: the loss and the metrics, averages over the samples during training.
+    validation: the same for the validation batches after the epoch; empty without such batches.
+    seconds: time of the epoch, of its part since the training was resumed.
+    """
+
+    number: int
+    steps: int
+    measures: Mapping[str, float]
+    validation: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        texts = [f"{k} {v:.4g}" for k, v in self.measures.items()]
+        texts += [f"validation {k} {v:.4g}" for k, v in self.validation.items()]
+        return f"epoch {self.number}: {', '.join(texts)} ({self.steps} steps, {self.seconds:.1f} s)"
+
+
+Callback: TypeAlias = "Callable[[Trainer, Epoch], object]"
+"""Is called after each epoch; if it returns True, the training ends."""
+
+
+@dataclass(slots=True)
+class EarlyStopping:
+    """A callback that ends the training when a measure has not become smaller (`accuracy`: larger)
+    for `patience` epochs.  It looks at validation batches if there are any.
+
+    best: the smallest value so far, of a negated accuracy.
+    waited: epochs since then.
+    """
+
+    measure: str = "loss"
+    patience: int = 3
+    best: float = math.inf
+    waited: int = 0
+
+    def __call__(self, trainer: Trainer, epoch: Epoch) -> bool:
+        measures = epoch.validation or epoch.measures
+        if self.measure not in measures:
+            raise UsageError(
+                f"early stopping: expected one of {', '.join(measures)}, found {self.measure!r}"
+            )
+        value = measures[self.measure] * (-1 if self.measure in METRICS else 1)
+        self.waited = 0 if value < self.best else self.waited + 1
+        self.best = min(value, self.best)
+        return self.waited >= self.patience
+
+
+class Trainer:
+    """Trains a model in compiled code (docs/training.md).
+
+    Each step is one call of a program that computes the loss, the gradients and the new weights,
+    which replace the old ones in place.  `weights` holds the trained weights by name.
+    """
+
+    @checked(UsageError)
+    def __init__(
+        self,
+        model: Any,
+        loss: str | Loss = "cross_entropy",
+        optimizer: str | Optimizer = "adamw",
+        trainable: str | Sequence[str] = EVERYTHING,
+        metrics: Sequence[str] = (),
+        clip_norm: float | None = None,
+        output: str | None = None,
+        options: Options | None = None,
+        **source: Any,
+    ) -> None:
+        """model: as for `compile`.
+        loss: a loss, or the name of one: cross_entropy, bce, mse, huber, kl.
+        optimizer: an optimiser, or the name of one: sgd, adam, adamw, adagrad, rmsprop, lamb.
+        trainable: names of weights, or patterns such as "head.*"; other weights stay as they are.
+        metrics: measures besides the loss: "accuracy".
+        clip_norm: upper bound on the norm of all gradients together; larger ones are scaled.
+        output: the name of the output that the loss compares with labels (default: the first).
+        source: arguments of `compile` that say how a model is read or compiled: `example_inputs`,
+            `shapes`, `threads`, `accuracy` and others.
+
+        Raises the errors of `compile`; UsageError for an unknown name, or for a pattern that
+        matches no weight.
+        """
+        request = Request.of(model, options, **source)
+        self._options, self._source = request.options, request.model
+        request, exported = of_frontend(request, request.options)
+        self._model = load_graph(request)
+        if isinstance(loss, str):
+            loss = _named(loss, LOSSES, "loss")()
+        if isinstance(optimizer, str):
+            optimizer = _named(optimizer, OPTIMIZERS, "optimizer")()
+        check_limit(clip_norm)
+        for metric in metrics:
+            if metric not in METRICS:
+                raise UsageError(f"metrics: expected {', '.join(METRICS)}, found {shown(metric)}")
+        names = self._model.output_names
+        if output is not None and output not in names:
+            raise UsageError(f"output: expected one of {', '.join(names)}, found {output!r}")
+        number = 0 if output is None else names.index(output)
+        self._recipe = Recipe(
+            loss=loss, optimizer=optimizer, clip_norm=clip_norm, output=number,
+            metrics=tuple(dict.fromkeys(metrics)),
+        )  # fmt: skip
+        if not self._model.outputs[number].dtype.is_float:
+            raise ModelError(
+                f"output {names[number]!r}: expected floats to compare with labels, found "
+                f"{self._model.outputs[number].type}"
+            )
+        patterns = (trainable,) if isinstance(trainable, str) else tuple(trainable)
+        parameters = None if exported is None else _parameters(self._source)
+        self._names = chosen(self._model, number, patterns, parameters)
+        if not self._names:
+            raise UsageError("trainable: expected at least one name or pattern, found none")
+        self._states = self._initial()
+        self._epoch, self._batch = 0, 0
+        self._totals = np.zeros(2 + len(self._recipe.metrics))
+        self._plans: dict[Any, _Plan] = {}
+
+    def _initial(self) -> dict[str, np.ndarray]:
+        states = contents(self._model, self._names)
+        moments = self._recipe.optimizer.moments
+        states |= {
+            moment_name(n, m): np.zeros_like(states[n]) for n in self._names for m in moments
+        }
+        defaults = {v.name: c for v, c in self._model.default_of.items()}
+        for v, _ in kept_values(self._model):
+            states[v.name] = defaults[v.name].data.array.copy()
+        return {**states, STEP: np.zeros((), np.int64)}
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """The trained weights by name.  Training writes these arrays."""
+        return {n: self._states[n] for n in self._names}
+
+    @property
+    def steps(self) -> int:
+        """The number of training steps so far."""
+        return int(self._states[STEP])
+
+    @checked(UsageError)
+    def fit(
+        self,
+        batches: Any,
+        epochs: int = 1,
+        validation: Any = None,
+        callbacks: Sequence[Any] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int | None = None,
+    ) -> list[Epoch]:
+        """Train until `epochs` epochs are done in all, those before `restore` included.
+
+        batches: `Batches`, or an iterable of batches.  A batch is a tuple of arrays, the model's
+            inputs in order and the labels, or a mapping by name, where the labels are "labels".
+        validation: batches that are evaluated after each epoch.
+        callbacks: functions of the trainer and an `Epoch`, called after each epoch.  One that
+            returns True ends the training.
+        checkpoint: a file that is written after each epoch, and after every `every` steps.
+
+        Returns the epochs of this call.
+
+        Raises ModelError for a batch that does not fit the model, before the first step if
+        `batches` is a list or `Batches`, and for a loss that is not finite, with the number of the
+        step.
+        """
+        if epochs < 0 or (every is not None and every < 1):
+            raise UsageError("fit: expected 0 or more epochs, and every from 1")
+        if every is not None and checkpoint is None:
+            raise UsageError("fit: every is the interval of checkpoints: expected a checkpoint")
+        if not all(callable(c) for c in callbacks):
+            raise UsageError(f"fit: callbacks: expected functions, found {shown(callbacks)}")
+        for name, given in (("batches", batches), ("validation", validation)):
+            self._check_all(given, name, several=epochs > 1)
+        history: list[Epoch] = []
+        while self._epoch < epochs:
+            start = time.perf_counter()
+            for number, batch in enumerate(_of_epoch(batches, self._epoch)):
+                if number < self._batch:
+                    continue  # done before the training was resumed
+                self._train(batch, f"epoch {self._epoch + 1}, batch {number}")
+                self._batch = number + 1
+                if every is not None and self.steps % every == 0:
+                    assert checkpoint is not None
+                    self.save(checkpoint)
+            measures = self._measures(self._totals, "batches")
+            self._epoch, self._batch = self._epoch + 1, 0
+            self._totals[:] = 0
+            checks = {} if validation is None else self.evaluate(validation)
+            seconds = time.perf_counter() - start
+            history.append(Epoch(self._epoch, self.steps, measures, checks, seconds))
+            if checkpoint is not None:
+                self.save(checkpoint)
+            answers = [callback(self, history[-1]) for callback in callbacks]
+            if True in answers:
+                break
+        return history
+
+    @checked(UsageError)
+    def evaluate(self, batches: Any) -> dict[str, float]:
+        """The loss and the metrics on batches, without training: averages over the samples.
+
+        Raises ModelError for a batch that does not fit the model.
+        """
+        self._check_all(batches, "batches")
+        totals = np.zeros_like(self._totals)
+        for number, batch in enumerate(_of_epoch(batches, 0)):
+            plan, arrays = self._checked(batch, f"batch {number}")
+            exe = plan.evaluation(self._recipe, self._names, self._options)
+            self._add(totals, arrays, self._run(exe, plan, arrays))
+        return self._measures(totals, "batches")
+
+    def model(self) -> Graph:
+        """The model with the weights as they are now."""
+        return with_contents(self._model, self.weights)
+
+    @checked(UsageError)
+    def save_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the model with the weights as they are now to an ONNX file.  A source of ONNX stays
+        as it is but for the weights; other sources are written as `ts.save_onnx` does.
+
+        Raises UsageError if the file can't be written, and the errors of `ts.save_onnx`.
+        """
+        model = self.model()
+        if isinstance(self._source, Graph) or recognised(self._source, None)[0] is not ONNX:
+            save_onnx(model, path)
+            return
+        try:
+            save_model(with_weights(self._source, self.weights), model, Path(path))
+        except OSError as e:
+            raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from None
+
+    @checked(UsageError)
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint, a `.safetensors` file: weights by name, moments, and how far the
+        training is.  The file appears whole or not at all.
+
+        Raises UsageError if it can't be written.
+        """
+        write_safetensors(Path(path), self._checkpoint())
+
+    @checked(UsageError)
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Go back to a checkpoint.  `fit` with the same batches then gives the bits that an
+        uninterrupted training gives.
+
+        Raises ModelError for a file that is not a checkpoint of this model and optimiser.
+        """
+        found, own = read_safetensors(Path(path)), self._checkpoint()
+        problems = [
+            f"{n!r}: expected {_kind(own.get(n))}, found {_kind(found.get(n))}"
+            for n in {**own, **found}
+            if _kind(own.get(n)) != _kind(found.get(n))
+        ]
+        if problems:
+            raise ModelError(
+                f"{path!s}: not a checkpoint of this training: {'; '.join(problems[:10])}"
+            )
+        for name, state in self._states.items():
+            state[...] = found[name]
+        self._epoch, self._batch = int(found[_EPOCH]), int(found[_BATCH])
+        self._totals[:] = found[_TOTALS]
+
+    def _checkpoint(self) -> dict[str, np.ndarray]:
+        numbers = {_EPOCH: np.array(self._epoch), _BATCH: np.array(self._batch)}
+        return {**self._states, **numbers, _TOTALS: self._totals}
+
+    def _check_all(self, batches: Any, name: str, several: bool = False) -> None:
+        """Check batches that can be read twice.  Raises UsageError for what are no batches."""
+        if batches is None and name == "validation":
+            return
+        is_array = hasattr(type(batches), "shape") or isinstance(batches, (str, bytes))
+        if is_array or not isinstance(batches, (Batches, Iterable)):
+            raise UsageError(f"{name}: expected an iterable of batches, found {shown(batches)}")
+        if several and isinstance(batches, Iterator):
+            raise UsageError(
+                f"{name}: expected batches that can be read once for each epoch, such as a list, "
+                "found an iterator"
+            )
+        if isinstance(batches, (Batches, list, tuple)):
+            for number, batch in enumerate(batches):
+                self._checked(batch, f"{name}: batch {number}")
+
+    def _checked(self, batch: Any, where: str) -> tuple[_Plan, Arrays]:
+        """The plan for a batch, and its arrays.  Raises ModelError."""
+        names = [v.name for v in inputs_of(self._model)]
+        arrays = as_arrays(batch, (*names, "labels"), where)
+        key = tuple((a.dtype, a.shape) for a in arrays[:-1])
+        if key not in self._plans:
+            model = sized(self._model, arrays[:-1], where)
+            wanted = self._recipe.loss.labels(model.outputs[self._recipe.output].type)
+            self._plans[key] = _Plan(model, wanted)
+        plan = self._plans[key]
+        expect("labels", plan.labels, arrays[-1], where)
+        predictions = plan.model.outputs[self._recipe.output].type
+        self._recipe.loss.check(predictions, arrays[-1], where)
+        return plan, arrays
+
+    def _train(self, batch: Any, where: str) -> None:
+        plan, arrays = self._checked(batch, where)
+        found = self._run(plan.training(self._recipe, self._names, self._options), plan, arrays)
+        if not math.isfinite(found[0]):
+            raise ModelError(
+                f"step {self.steps} ({where}): the loss is {found[0]}, expected a finite number; "
+                "lower the learning rate, set clip_norm, or look for such numbers in the batch"
+            )
+        self._add(self._totals, arrays, found)
+
+    def _run(self, exe: Executable, plan: _Plan, arrays: Arrays) -> list[float]:
+        """The loss and the metrics of a batch."""
+        names = [v.name for v in inputs_of(plan.model)]
+        given = dict(zip((*names, labels_name(plan.model)), arrays, strict=True))
+        given |= self._states
+        results = exe(*(given[s.name] for s in exe.inputs))
+        results = (results,) if len(exe.outputs) == 1 else results
+        return [float(v) for v in results[: 1 + len(self._recipe.metrics)]]
+
+    def _add(self, totals: np.ndarray, arrays: Arrays, found: Sequence[float]) -> None:
+        count = len(arrays[-1]) if arrays[-1].ndim else 1
+        totals += count * np.array([1.0, *found])
+
+    def _measures(self, totals: np.ndarray, name: str) -> dict[str, float]:
+        if not totals[0]:
+            raise UsageError(f"{name}: expected at least one batch, found none")
+        means = (totals[1:] / totals[0]).tolist()
+        return dict(zip(("loss", *self._recipe.metrics), means, strict=True))
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The programs for one size of batch.
+
+    model: the model for this size.
+    labels: the type of the labels.
+    """
+
+    model: Graph
+    labels: TensorType
+    _training: Executable | None = None
+    _evaluation: Executable | None = None
+
+    def training(self, recipe: Recipe, names: Sequence[str], options: Options) -> Executable:
+        if self._training is None:
+            self._training = compile(step_graph(self.model, names, recipe), options=options)
+        return self._training
+
+    def evaluation(self, recipe: Recipe, names: Sequence[str], options: Options) -> Executable:
+        if self._evaluation is None:
+            graph = loss_graph(self.model, names, recipe)
+            count = 1 + len(recipe.metrics)
+            graph = replace(
+                graph, outputs=graph.outputs[:count], output_names=graph.output_names[:count]
+            )
+            self._evaluation = compile(graph, options=options)
+        return self._evaluation
+
+
+def _of_epoch(batches: Any, number: int) -> Iterable[Any]:
+    return batches.epoch(number) if isinstance(batches, Batches) else batches
+
+
+def _named(name: str, known: Mapping[str, type[T]], what: str) -> type[T]:
+    """The class of a name.  Raises UsageError."""
+    if name not in known:
+        raise UsageError(f"{what}: expected one of {', '.join(known)}, found {shown(name)}")
+    return known[name]
+
+
+def _parameters(program: Any) -> frozenset[str] | None:
+    """The names of a PyTorch model's parameters; None for a file of one."""
+    parameters = getattr(program, "named_parameters", None)
+    return None if parameters is None else frozenset(n for n, p in parameters() if p.requires_grad)
+
+
+def _kind(array: np.ndarray | None) -> str:
+    return "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
