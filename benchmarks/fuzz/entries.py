@@ -8,15 +8,18 @@ has a default is left out of the valid call.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
+import onnx
 import torch
 from onnx import TensorProto, helper
 
@@ -148,6 +151,21 @@ def executable() -> ts.Executable:
 
 
 @cache
+def open_executable() -> ts.Executable:
+    """`relu(x @ w)` for any number of rows."""
+    loaded = onnx.load_from_string(model())
+    for value in (*loaded.graph.input, *loaded.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    return ts.compile(loaded.SerializeToString(), dynamic={"batch": (1, 64)}, threads=1)
+
+
+@cache
+def _batcher(process: int) -> ts.Batcher:
+    """The batcher of a process: it has threads."""
+    return ts.Batcher(open_executable())
+
+
+@cache
 def kernel() -> KernelFunction:
     return ts.build(schedule(), [A, C], threads=1)
 
@@ -259,6 +277,7 @@ SELVES: dict[type, Callable[[], Any]] = {
     ts.ort.Accelerated: lambda: ts.ort.Accelerated(Path("m.onnx"), None, (), 1.0, 1.0),
     ts.ort.InferenceSession: lambda: ts.ort.InferenceSession(model()),
     te.Axis: lambda: schedule()["C"]["i"],
+    ts.Batcher: lambda: _batcher(os.getpid()),
     Array: _array,
     Builder: lambda: _graph()[0],
     te.Compute: lambda: C.op,
@@ -385,6 +404,8 @@ VALUES: dict[str, Callable[[], Any]] = {
     "vector_bits": lambda: 256,
     "vector_registers": lambda: 16,
     # where a name means several things
+    "Batcher.exe": open_executable,
+    "Batcher.close.self": lambda: ts.Batcher(open_executable()),
     "Config.choice.default": lambda: "none",
     "Config.factors.default": lambda: (2, 4),
     "Config.factors.parts": lambda: 2,
@@ -511,11 +532,23 @@ def _values(entry: str, parameter: str) -> Callable[[], Any] | None:
     return next((VALUES[name] for name in names if name in VALUES), None)
 
 
+def _awaited(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A coroutine function as a function."""
+
+    @wraps(call)
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        return asyncio.run(call(*args, **kwargs))
+
+    return wait
+
+
 def _entry(name: str, call: Callable[..., Any], owner: Callable[[], Any] | None) -> Entry | None:
     try:
         parameters = list(inspect.signature(call).parameters.values())
     except ValueError:  # no signature: not written in Python
         return None
+    if inspect.iscoroutinefunction(call):
+        call = _awaited(call)
     required: dict[str, Callable[[], Any]] = {}
     given: dict[str, Callable[[], Any]] = {}
     optional: list[str] = []

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from tilesmith.runtime.instance import Instance
     from tilesmith.runtime.signing import verify
     from tilesmith.search_space.templates import register_template
+    from tilesmith.serving.batcher import Batcher
     from tilesmith.support.errors import (
         AccuracyError,
+        DeadlineError,
         DeviceError,
         ExpressionError,
         InternalError,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         ScheduleError,
         SignatureError,
         TilesmithError,
+        UnavailableError,
         UnsupportedError,
         UsageError,
     )
@@ -55,6 +58,8 @@ __version__ = VERSION
 
 __all__ = [
     "AccuracyError",
+    "Batcher",
+    "DeadlineError",
     "DeviceError",
     "Executable",
     "ExpressionError",
@@ -69,6 +74,7 @@ __all__ = [
     "Target",
     "TilesmithError",
     "Trainer",
+    "UnavailableError",
     "UnsupportedError",
     "UsageError",
     "apply_best",
@@ -115,8 +121,10 @@ __getattr__, __dir__ = exports(
         "tilesmith.runtime.executable": "Executable",
         "tilesmith.runtime.instance": "Instance",
         "tilesmith.runtime.signing": "verify",
-        "tilesmith.support.errors": "AccuracyError DeviceError ExpressionError InternalError "
-        "ModelError ScheduleError SignatureError TilesmithError UnsupportedError UsageError",
+        "tilesmith.serving.batcher": "Batcher",
+        "tilesmith.support.errors": "AccuracyError DeadlineError DeviceError ExpressionError "
+        "InternalError ModelError ScheduleError SignatureError TilesmithError UnavailableError "
+        "UnsupportedError UsageError",
         "tilesmith.support.options": "Options",
         "tilesmith.ort": "",
         "tilesmith.te": "",

@@ -99,6 +99,16 @@ class DeviceError(TilesmithError):
     exit_code = 5
 
 
+class UnavailableError(TilesmithError):
+    """A request is not accepted: the queue is full, or the server is closed.  The same request may
+    be answered later or elsewhere.
+    """
+
+
+class DeadlineError(TilesmithError, TimeoutError):
+    """The deadline of a request passed before its run began."""
+
+
 class SignatureError(ModelError):
     """A required signature is missing, damaged or made with another key, or the file was
     changed.
