@@ -42,10 +42,14 @@ def target_of(options: Options) -> Target:
 
 
 def physical_cores() -> int:
-    """Physical cores that this process may use; at least 1."""
+    """Physical cores that this process may use; at least 1.
+
+    A CPU quota is rounded down: with 8 threads and a quota of 7.65, the system would stop all of
+    them for a part of each period, and the slowest thread of a loop decides when the loop ends.
+    """
     count = len(cores()) or os.cpu_count() or 1
     quota = cgroup.cpus()
-    return max(1, count if quota is None else min(count, math.ceil(quota)))
+    return max(1, count if quota is None else min(count, math.floor(quota)))
 
 
 def cores() -> list[list[int]]:

@@ -7,14 +7,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+_ROOT = "/sys/fs/cgroup"
+
 
 def cpus() -> float | None:
     """Number of CPUs that may be busy at once; None without a limit."""
-    quotas = [line.split() for line in _values("cpu.max")]
-    v1 = [read(f"/sys/fs/cgroup/cpu/cpu.cfs_{n}_us") for n in ("quota", "period")]
+    quotas = [line.split() for line in _values("", "cpu.max")]
+    parts = (_values("cpu", f"cpu.cfs_{n}_us") for n in ("quota", "period"))
     limits = [
         int(quota[0]) / int(quota[1])
-        for quota in [*quotas, v1]
+        for quota in [*quotas, *zip(*parts, strict=True)]
         if len(quota) == 2 and all(n.isdigit() for n in quota) and int(quota[1])
     ]
     return min(limits, default=None)
@@ -22,9 +24,8 @@ def cpus() -> float | None:
 
 def memory_bytes() -> int | None:
     """Bytes of memory that the control group may use; None without a limit."""
-    v1 = read("/sys/fs/cgroup/memory/memory.limit_in_bytes")
-    limits = [int(n) for n in [*_values("memory.max"), v1] if n.isdigit()]
-    return min(limits, default=None)
+    limits = [*_values("", "memory.max"), *_values("memory", "memory.limit_in_bytes")]
+    return min((int(n) for n in limits if n.isdigit()), default=None)
 
 
 def usable_memory() -> int | None:
@@ -38,17 +39,32 @@ def usable_memory() -> int | None:
     return min(pages * size, memory_bytes() or pages * size)
 
 
-def _values(file: str) -> Iterator[str]:
+def _values(controller: str, file: str) -> Iterator[str]:
     """The contents of `file` for the process's control group and for each group above.  The least
     limit applies.
+
+    controller: the controller's name in version 1, where each has groups of its own; empty for
+        version 2.
     """
-    lines = read("/proc/self/cgroup").splitlines()
-    group = next((line[3:].rstrip("/") for line in lines if line.startswith("0::")), "")
+    base, group = _place(controller)
     while True:
-        yield read(f"/sys/fs/cgroup{group}/{file}")
+        yield read(f"{base}{group}/{file}")
         if not group:
             return
         group = group.rsplit("/", 1)[0]
+
+
+def _place(controller: str) -> tuple[str, str]:
+    """The folder of a controller's groups, and the group of this process below it.
+
+    A container may see the name of its group on the host, but only its own part of the folder; then
+    the group has no files, and the limits are those of the folder itself.
+    """
+    for line in read("/proc/self/cgroup").splitlines():
+        _, controllers, group = (*line.split(":", 2), "", "")[:3]
+        if controller in controllers.split(",") and line.startswith("0::") == (not controller):
+            return os.path.join(_ROOT, controller).rstrip("/"), group.rstrip("/")
+    return os.path.join(_ROOT, controller).rstrip("/"), ""
 
 
 def read(path: str) -> str:
