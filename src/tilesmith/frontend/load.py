@@ -72,6 +72,7 @@ def load(
     optional: Iterable[str] = (),
     narrowed: list[Narrowing] | None = None,
     signature: str | None = None,
+    keeps_weights: bool = False,
 ) -> Graph:
     """The graph of a source model.  A `Graph` is returned unchanged.
 
@@ -94,6 +95,7 @@ def load(
         their contents as the default.
     narrowed: collects the dimensions that nodes restrict.
     signature: the function to import, if the model has several (default: the main function).
+    keeps_weights: whether nothing is computed from weights, for training.
 
     Raises UsageError for a source that is not a model or lacks the signature; ModelError when the
     model is damaged or inconsistent; OpenShapesError when it needs `shapes`; UnsupportedError,
@@ -113,7 +115,15 @@ def load(
     if signature is not None:
         _check_signature(signature, frontend.reader.signatures(source))
     said = Given(
-        shapes or {}, values or {}, symbols, fallback, frozenset(in_place), new, named, signature
+        shapes or {},
+        values or {},
+        symbols,
+        fallback,
+        frozenset(in_place),
+        new,
+        named,
+        signature,
+        keeps_weights,
     )
     graph = _load(frontend, source, said)
     new.check()

@@ -12,10 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from tilesmith.driver.compiler import load_graph
 from tilesmith.driver.entry import compile, of_frontend
 from tilesmith.driver.request import Request
-from tilesmith.frontend.load import recognised
+from tilesmith.frontend.load import load, recognised
 from tilesmith.frontend.onnx import ONNX
 from tilesmith.frontend.onnx.export import save_model, save_onnx
 from tilesmith.frontend.onnx.retrained import with_weights
@@ -129,7 +128,10 @@ class Trainer:
         request = Request.of(model, options, **source)
         self._options, self._source = request.options, request.model
         request, exported = of_frontend(request, request.options)
-        self._model = load_graph(request)
+        self._model = load(
+            request.model, request.shapes, request.values, dynamic=request.dynamic,
+            signature=request.signature, keeps_weights=True,
+        )  # fmt: skip
         if isinstance(loss, str):
             loss = _named(loss, LOSSES, "loss")()
         if isinstance(optimizer, str):

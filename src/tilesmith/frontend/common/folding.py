@@ -59,11 +59,21 @@ def _widens_weights(op: Op, inputs: tuple[Value, ...]) -> bool:
     return inputs[0].dtype.bits <= 8 and inputs[0].type.rank > 1
 
 
-class FoldingBuilder(Builder):
-    """The `Builder` of an importer."""
+def _is_weight(value: Value) -> bool:
+    """Whether a constant may be a weight: it has the name that the source gives it."""
+    return bool(value.name) and value.dtype.is_float
 
-    def __init__(self, name: str = "main") -> None:
+
+class FoldingBuilder(Builder):
+    """The `Builder` of an importer.
+
+    keeps_weights: whether results of weights, which are named constants of floats, stay nodes.
+        Training needs that, since it makes inputs of weights.
+    """
+
+    def __init__(self, name: str = "main", keeps_weights: bool = False) -> None:
         super().__init__(name)
+        self.keeps_weights = keeps_weights
         self.always_runs = True
         """Whether every run reaches the builder's nodes.  If so, the nodes restrict the sizes and
         known values of all runs, otherwise only those of the runs that reach the nodes.
@@ -348,6 +358,8 @@ class FoldingBuilder(Builder):
             return self._symbolic(op, inputs, outputs) if all(map(_is_small, values)) else outputs
         small = all(v.type.is_static and v.type.size <= _FOLD_ELEMENTS for v in values)
         small = small and not _widens_weights(op, inputs)
+        if self.keeps_weights and any(map(_is_weight, inputs)):
+            return outputs
         if small and self._fold_bytes < _FOLD_BYTES and all(map(self.is_constant, inputs)):
             try:
                 arrays = evaluate_op(op, *map(self._array, inputs))

@@ -36,7 +36,9 @@ def nodes(source: Source) -> list[tuple[str, str]]:
 def _graph(model: Model, given: Given) -> Graph:
     signature = model.signature(given.signature)
     placed, outputs = inputs(model, given.signature), results(model, given.signature)
-    builder = FoldingBuilder(signature.name if signature is not None else "main")
+    builder = FoldingBuilder(
+        signature.name if signature is not None else "main", given.keeps_weights
+    )
     importer = TfImporter(builder, model, given.weights)
     importer.changed = changed(model, [r.node for r in outputs.values()])
     importer.states.taken |= {*placed}
