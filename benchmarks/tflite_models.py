@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.frontend.common.flatbuffer import Schema
 from tilesmith.frontend.tflite import IDENTIFIER
-from tilesmith.frontend.tflite.flatbuffer import Schema
 from tilesmith.frontend.tflite.schema import ELEMENT_TYPES, OPERATORS, SCHEMA
 
 _FORMATS = {"bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I"}

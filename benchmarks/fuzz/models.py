@@ -30,6 +30,7 @@ from written_models import (
     nnvm,
     openvino,
     paddle,
+    stablehlo,
     tensorflow,
 )
 from written_models.protobuf import encode
@@ -521,6 +522,10 @@ MODELS: dict[str, Kind] = {
     "relay": Kind(_relay, _run),
     "nnvm": Kind(_nnvm, _run_of_size(2, 3, 8, 8)),
     "stablehlo": Kind(written(".mlir", _stablehlo), _run),
+    "mlirbc": Kind(written(".mlirbc", lambda: stablehlo.bytecode(_stablehlo())), _run),
+    "jaxexp": Kind(
+        written(".jaxexp", lambda: stablehlo.exported(stablehlo.bytecode(_stablehlo()))), _run
+    ),
     "keras": Kind(_keras, _run),
     "h5": Kind(written(".h5", _h5), _run),
     "saved_model": Kind(_saved_model, _run),

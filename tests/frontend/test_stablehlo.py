@@ -233,7 +233,7 @@ ADD = f"    %0 = stablehlo.add %x, %x : {F}\n"
         ('    %c = stablehlo.constant dense<"0x00"> : tensor<3xi32>', "expected 12 bytes"),
         ("    %c = stablehlo.constant dense<300> : tensor<2xi8>", "line 3: "),
         (f"    %c = stablehlo.constant dense<0> : tensor<{9**19}x{9**9}xi8>", "line 3: .*elements"),
-        ("    %c = stablehlo.constant dense<0> : tensor<2xf19>", "elements of type '2xf19'"),
+        ("    %c = stablehlo.constant dense<0> : tensor<2xf19>", "elements of type 'f19'"),
         ("    %0 = stablehlo.add %x", "expected 1 types of results of add, found 0"),
         ("    %0 = ", "expected an operation, found '}'"),
         ('    %0 = "stablehlo.add', "line 3: "),

@@ -1,10 +1,13 @@
-"""The frontend for StableHLO's text, as JAX and MLIR write it."""
+"""The frontend for StableHLO, as JAX and MLIR write it: text, bytecode, `jax.export`'s files."""
 
 from __future__ import annotations
 
 import re
 
 from tilesmith.frontend.common.source import Frontend, Source
+
+from .bytecode import MAGIC
+from .exported import exported_module
 
 _START = re.compile(
     rb"(?:\s+|//[^\n]*\n|#loc\d*\s*=[^\n]*\n)*(?:builtin\.)?(?:module\b[^\n]*\{|func\.func\b)"
@@ -14,16 +17,18 @@ _PEEK = 1 << 16
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is MLIR's text with functions."""
+    """Whether a file is MLIR's text with functions, MLIR's bytecode, or holds such bytecode."""
     if source.content is None:
         return False
+    if source.content[: len(MAGIC)] == MAGIC or exported_module(source.content) is not None:
+        return True
     start = bytes(source.content[:_PEEK])
     return _START.match(start) is not None and b"func.func" in start
 
 
 STABLEHLO = Frontend(
     "a StableHLO module",
-    ("a path to a StableHLO module", "its text as bytes"),
+    ("a path to a StableHLO module", "its content as bytes"),
     recognises,
     "tilesmith.frontend.stablehlo.operators",
 )

@@ -56,6 +56,17 @@ class Part:
     scope: Scope | None
 
 
+def contents(operation: Operation) -> np.ndarray | None:
+    """The elements of a constant; of rank 0 if they are one repeated element, None if there are
+    none.
+    """
+    array = operation.attributes.get("value")
+    if not isinstance(array, np.ndarray):
+        return None
+    is_repeated = array.size > 1 and not any(array.strides)
+    return array[(0,) * array.ndim].reshape(()) if is_repeated else array
+
+
 class StablehloImporter(Importer):
     """Imports one module."""
 
@@ -171,8 +182,8 @@ class StablehloImporter(Importer):
         return made if isinstance(made, tuple) else (made,)
 
     def _constant(self, node: StablehloNode) -> Value:
-        array, type_ = node.operation.attributes.get("value"), node.output_type()
-        if not isinstance(array, np.ndarray) or type_.dims is None:
+        array, type_ = contents(node.operation), node.output_type()
+        if array is None or type_.dims is None:
             node.bad("expected a constant's elements, found none")
         held = array_type(array)
         data = Data.of(array)

@@ -59,8 +59,15 @@ class StablehloNode(HloNode):
 
     # Attributes
 
-    def option(self, name: str) -> Any:
-        return self.operation.attributes.get(name, 0)
+    def stated(self, name: str) -> Any:
+        """An attribute; None if it is left out."""
+        return self.operation.attributes.get(name)
+
+    def option(self, name: str) -> int:
+        value = self.operation.attributes.get(name, 0)
+        if not isinstance(value, int):
+            self.bad(f"attribute {name!r}: expected an integer, found {value!r}")
+        return value
 
     def options(self, name: str) -> tuple[int, ...]:
         value = self.operation.attributes.get(name, ())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
-
 from tilesmith.frontend.common.errors import errors_name
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
@@ -16,9 +14,12 @@ from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.support.errors import ModelError, UnsupportedError
 
-from .importer import Part, StablehloImporter
+from .bytecode import MAGIC
+from .exported import exported_module
+from .importer import Part, StablehloImporter, contents
 from .node import import_function
 from .parse import parse
+from .portable import parse_bytecode
 from .syntax import CALLS, OPEN, RETURNS, Function, Module, Operation, Tensor, operations
 
 _STRUCTURE = frozenset({*CALLS, *RETURNS, "while", "if", "case", "constant", "composite"})
@@ -26,8 +27,13 @@ _STRUCTURE = frozenset({*CALLS, *RETURNS, "while", "if", "case", "constant", "co
 
 
 def read(source: Source) -> Module:
-    """The module in a file.  Raises ModelError, with a line, if it is damaged."""
+    """The module in a file.  Raises ModelError, with a line or an offset, if it is damaged."""
     assert source.content is not None
+    if source.content[: len(MAGIC)] == MAGIC:
+        return parse_bytecode(source.content, "StableHLO bytecode")
+    exported = exported_module(source.content)
+    if exported is not None:
+        return parse_bytecode(exported, "a file of jax.export with StableHLO bytecode")
     try:
         text = bytes(source.content).decode()
     except UnicodeDecodeError as e:
@@ -108,18 +114,18 @@ def inspect(source: Source) -> Inspection:
     module = read(source)
     main = main_of(module)
     calls = [o for o in _all(module) if o.name not in (*RETURNS, "constant")]
-    stored = (o.attributes.get("value") for o in _all(module) if o.name == "constant")
+    stored = (contents(o) for o in _all(module) if o.name == "constant")
     types = {f"%{d.name}": t for d, (_, t) in zip(declared(main), main.body.arguments, strict=True)}
     names = output_names(len(main.types), {n.lstrip("%") for n in types})
     return Inspection(
         module.format,
-        "",
+        module.producer,
         {n.lstrip("%"): str(t) for n, t in types.items()},
         {n: str(t) for n, t in zip(names, main.types, strict=True)},
         Counter(o.name for o in calls),
         frozenset(
             o.name for o in calls if o.name not in _STRUCTURE and import_function(o.name) is None
         ),
-        sum(a.nbytes for a in stored if isinstance(a, np.ndarray)),
+        sum(a.nbytes for a in stored if a is not None),
         {"functions": [*module.functions]} if len(module.functions) > 1 else {},
     )

@@ -193,15 +193,18 @@ def top_k(n: StablehloNode) -> Result:
 
 @stablehlo_op("custom_call")
 def custom_call(n: StablehloNode) -> Result:
-    name = n.option("call_target_name") or n.option("callee")
-    stated = n.option("mhlo.attributes") or {}
+    name = n.stated("call_target_name") or n.stated("callee")
+    stated = n.stated("mhlo.attributes")
     if name == "shape_assertion":
         return ()
     if name in ("Sharding", "annotate_device_placement"):
         return n.input(0)
     if name == "mhlo.topk" and isinstance(stated, dict):
         x = n.input(0)
-        op = sort.TopK(stated.get("k", 0), x.type.rank - 1, bool(stated.get("largest", True)))
+        count = stated.get("k")
+        if not isinstance(count, int):
+            n.bad(f"expected the number 'k' of elements, found {count!r}")
+        op = sort.TopK(count, x.type.rank - 1, bool(stated.get("largest", True)))
         best, places = n.add(op, x)
         return best, places.cast(n.output_dtype(1))
     named = {f"mhlo.{k.removeprefix('chlo.')}": make for k, make in _SAME.items()}

@@ -91,10 +91,12 @@ class Module:
 
     format: the format of the file, in words.
     functions: its functions by name.
+    producer: the program that wrote the file; empty if the file does not say.
     """
 
     format: str
     functions: Mapping[str, Function] = field(default_factory=dict)
+    producer: str = ""
 
 
 RETURNS = frozenset({"return", "func.return"})

@@ -1,4 +1,4 @@
-"""Types of tensors and elements of constants as StableHLO's text writes them."""
+"""Types of tensors and elements of constants as StableHLO writes them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,24 @@ def tensor_type(text: str, line: int) -> Tensor:
     """The type `tensor<2x?xf32>`."""
     inner = text.removeprefix("tensor<")[:-1].partition(",")[0].strip()
     *dims, element = inner.split("x") if not inner.startswith("*") else (inner[2:],)
-    if "!" in element or "<" in inner or element not in ELEMENTS:
-        raise UnsupportedError(f"line {line}: elements of type {inner[-40:]!r}")
-    if inner.startswith("*"):
-        return Tensor(ELEMENTS[element], None)
+    if "<" in inner:
+        element = inner[-40:]
+    if inner.startswith("*") or element not in ELEMENTS:
+        return tensor(element, None, f"line {line}")
     if not all(d == "?" or (d.isdecimal() and len(d) < 20) for d in dims):
         raise ModelError(f"line {line}: expected a tensor's type, found {text[:60]!r}")
-    extents = tuple(OPEN if d == "?" else int(d) for d in dims)
-    checked_shape((d for d in extents if d != OPEN), f"line {line}: a tensor")
+    return tensor(element, tuple(OPEN if d == "?" else int(d) for d in dims), f"line {line}")
+
+
+def tensor(element: str, extents: tuple[int, ...] | None, place: str) -> Tensor:
+    """The type of a tensor, None for an open rank.
+
+    Raises UnsupportedError for elements that we do not have, ModelError for too many.
+    """
+    if element not in ELEMENTS:
+        raise UnsupportedError(f"{place}: elements of type {element!r}")
+    if extents is not None:
+        checked_shape((d for d in extents if d != OPEN), f"{place}: a tensor")
     return Tensor(ELEMENTS[element], extents)
 
 
@@ -52,7 +62,7 @@ def elements(held: Any, type_: Tensor, line: int) -> np.ndarray:
     dims, dtype = type_.dims or (), type_.dtype
     if isinstance(held, bytes):
         try:
-            return _of_bytes(bytes.fromhex(held.decode()[2:]), type_)
+            return of_bytes(bytes.fromhex(held.decode()[2:]), type_)
         except ValueError as e:
             raise ModelError(f"line {line}: {e}") from None
     flat, shape = [held], []
@@ -80,7 +90,7 @@ def _number(text: Any, dtype: DType) -> Any:
     return float(text) if dtype.is_float else int(text, 0)
 
 
-def _of_bytes(content: bytes | memoryview, type_: Tensor) -> np.ndarray:
+def of_bytes(content: bytes | memoryview, type_: Tensor) -> np.ndarray:
     """The elements that bytes hold; of rank 0 if they hold only one for all.
 
     Raises ValueError if they don't fit the type.

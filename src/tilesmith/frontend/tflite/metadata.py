@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from tilesmith.frontend.tflite.flatbuffer import Buffer, Schema, Table
+from tilesmith.frontend.common.flatbuffer import Buffer, Schema, Table
 from tilesmith.frontend.tflite.model import Model, Signature
 from tilesmith.support.described import Described
 from tilesmith.support.mapped import ByteStream

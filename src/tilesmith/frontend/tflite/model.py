@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.frontend.common.flatbuffer import Buffer, Table
 from tilesmith.frontend.common.limits import checked_shape
 from tilesmith.frontend.common.source import Source
-from tilesmith.frontend.tflite.flatbuffer import Buffer, Table
 from tilesmith.frontend.tflite.schema import ELEMENT_TYPES, OPERATORS, SCHEMA
 from tilesmith.ir import dtypes as dt
 from tilesmith.ir.dtypes import DType

@@ -5,7 +5,7 @@ Fields stand in the order of their numbers, which never change: new ones are add
 
 from __future__ import annotations
 
-from tilesmith.frontend.tflite.flatbuffer import Schema
+from tilesmith.frontend.common.flatbuffer import Schema
 
 
 def _names(text: str) -> tuple[str, ...]:

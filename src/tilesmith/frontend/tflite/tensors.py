@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from tilesmith.frontend.common.flatbuffer import Table
 from tilesmith.frontend.common.limits import checked_shape
-from tilesmith.frontend.tflite.flatbuffer import Table
 from tilesmith.frontend.tflite.model import Model, Tensor
 from tilesmith.ir.dtypes import DType, string
 from tilesmith.support.errors import ModelError, UnsupportedError

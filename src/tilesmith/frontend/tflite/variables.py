@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilesmith.frontend.common.flatbuffer import Table
 from tilesmith.frontend.common.slots import Resource, Result, Slot
-from tilesmith.frontend.tflite.flatbuffer import Table
 from tilesmith.frontend.tflite.model import Model
 from tilesmith.frontend.tflite.node import TfliteNode
 from tilesmith.frontend.tflite.registry import stored_op
