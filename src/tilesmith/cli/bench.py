@@ -1,5 +1,8 @@
 """Measure how long a model takes.
 
+With --concurrency, --rate or --batcher, many callers ask at once: throughput, latencies, and where
+a batcher's requests spend their time.
+
 With --trace, one run is written as a trace of events that https://ui.perfetto.dev opens: one for
 each kernel, in the order in which they run.
 
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,12 +21,14 @@ import typer
 
 from tilesmith.driver.request import Request
 from tilesmith.runtime.profile import KernelTime
+from tilesmith.serving.batcher import Batcher
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import write_text
 from tilesmith.support.measure import Samples, count_runs, measure
 
 from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, with_options
+from .bench_load import measure_load, show_load
 from .console import milliseconds, print_json, print_table
 from .models import chosen_inputs, open_model
 from .outputs import check_output
@@ -52,6 +58,22 @@ def command(
         Path | None,
         typer.Option(metavar="T.json", help="Write a trace that Perfetto and Chrome open."),
     ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Number of callers at once.")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Requests a second on average; else each caller asks again at once."),
+    ] = None,
+    batcher: Annotated[
+        bool, typer.Option("--batcher", help="Gather the callers' requests into calls.")
+    ] = False,
+    max_batch: Annotated[
+        int | None, typer.Option(min=1, help="With --batcher: the most rows of a call.")
+    ] = None,
+    max_wait: Annotated[
+        float, typer.Option(min=0, help="With --batcher: seconds that a request waits for others.")
+    ] = 0.0,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
@@ -63,6 +85,19 @@ def command(
     arrays = read_arrays(input) if input else {}
     exe = open_model(model, wanted, arrays)
     inputs = chosen_inputs(exe, arrays, input, seed)
+    if concurrency is not None or rate is not None or batcher:
+        if iters is not None or kernels or trace is not None:
+            raise UsageError(
+                "--iters, --kernels and --trace measure runs one after the other; leave them out, "
+                "or leave out --concurrency, --rate and --batcher"
+            )
+        with Batcher(exe, max_batch, max_wait) if batcher else nullcontext() as gathering:
+            loaded = measure_load(
+                exe, inputs, concurrency or 1, seconds, rate, gathering, shares, seed
+            )
+        loaded = {"model": str(model), "threads": exe.threads, **loaded}
+        print_json(loaded) if json else show_load(model.name, exe.threads, loaded)
+        return
     if iters is None:
         samples = measure(lambda: exe.run(inputs), seconds=seconds)
     else:
