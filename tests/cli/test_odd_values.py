@@ -76,6 +76,7 @@ BASE = {
     "keygen": ["absent/key.pem"],
     "verify": ["m.onnx"],
     "quantize": ["m.onnx", "--random", "1"],
+    "train": ["m.onnx", "--data", "absent.npz", "-o", "t.onnx"],
     "records": ["list"],
     "ops": [],
     "doctor": [],

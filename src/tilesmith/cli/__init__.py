@@ -50,6 +50,7 @@ VERBS = {
     "explain": "Show where a model's time goes, kernel by kernel, and why.",
     "convert": "Write a model of any format as an ONNX model.",
     "quantize": "Quantise a trained model, calibrated on samples.",
+    "train": "Train a model, or a part of its weights, in compiled code.",
     "tune": "Spend some seconds on making a model faster on this machine.",
     "records": "List, move and prune what tuning measured.",
     "opt": "Run chosen passes and print any stage of the IR.",

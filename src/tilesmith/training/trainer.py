@@ -184,6 +184,18 @@ class Trainer:
         """The number of training steps so far."""
         return int(self._states[STEP])
 
+    @property
+    def array_names(self) -> tuple[str, ...]:
+        """The names of the arrays of a batch, in order."""
+        return (*(v.name for v in inputs_of(self._model)), "labels")
+
+    @property
+    def batch(self) -> int | None:
+        """The number of samples in a batch, if the model fixes it; else None."""
+        inputs = inputs_of(self._model)
+        size = inputs[0].shape[0] if inputs and inputs[0].shape else None
+        return size if isinstance(size, int) else None
+
     @checked(UsageError)
     def fit(
         self,
@@ -328,8 +340,7 @@ class Trainer:
 
     def _checked(self, batch: Any, where: str) -> tuple[_Plan, Arrays]:
         """The plan for a batch, and its arrays.  Raises ModelError."""
-        names = [v.name for v in inputs_of(self._model)]
-        arrays = as_arrays(batch, (*names, "labels"), where)
+        arrays = as_arrays(batch, self.array_names, where)
         key = tuple((a.dtype, a.shape) for a in arrays[:-1])
         if key not in self._plans:
             model = sized(self._model, arrays[:-1], where)
