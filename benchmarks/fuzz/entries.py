@@ -165,6 +165,17 @@ def _batcher(process: int) -> ts.Batcher:
     return ts.Batcher(open_executable())
 
 
+def open_file() -> Path:
+    path = folder() / "open.tsm"
+    open_executable().save(path)
+    return path
+
+
+@cache
+def _service(process: int) -> ts.Service:
+    return ts.Service(open_file())
+
+
 @cache
 def kernel() -> KernelFunction:
     return ts.build(schedule(), [A, C], threads=1)
@@ -295,6 +306,7 @@ SELVES: dict[type, Callable[[], Any]] = {
     QuantizeOptions: QuantizeOptions,
     te.Reducer: lambda: C.op.body[0].reducer,
     te.Schedule: schedule,
+    ts.Service: lambda: _service(os.getpid()),
     te.Stage: lambda: schedule()["C"],
     steps.Step: lambda: steps.Unroll("C", "i"),
     ts.Target: _target,
@@ -406,6 +418,8 @@ VALUES: dict[str, Callable[[], Any]] = {
     # where a name means several things
     "Batcher.exe": open_executable,
     "Batcher.close.self": lambda: ts.Batcher(open_executable()),
+    "Service.path": open_file,
+    "Service.close.self": lambda: ts.Service(open_file()),
     "Config.choice.default": lambda: "none",
     "Config.factors.default": lambda: (2, 4),
     "Config.factors.parts": lambda: 2,

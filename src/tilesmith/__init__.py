@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tilesmith.runtime.signing import verify
     from tilesmith.search_space.templates import register_template
     from tilesmith.serving.batcher import Batcher
+    from tilesmith.serving.service import Service
     from tilesmith.support.errors import (
         AccuracyError,
         DeadlineError,
@@ -70,6 +71,7 @@ __all__ = [
     "Op",
     "Options",
     "ScheduleError",
+    "Service",
     "SignatureError",
     "Target",
     "TilesmithError",
@@ -122,6 +124,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.runtime.instance": "Instance",
         "tilesmith.runtime.signing": "verify",
         "tilesmith.serving.batcher": "Batcher",
+        "tilesmith.serving.service": "Service",
         "tilesmith.support.errors": "AccuracyError DeadlineError DeviceError ExpressionError "
         "InternalError ModelError ScheduleError SignatureError TilesmithError UnavailableError "
         "UnsupportedError UsageError",

@@ -18,6 +18,7 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "export": (("ziglang",), "C libraries for other machines, or without a C compiler"),
     "sign": (("cryptography",), "signatures"),
     "keras": (("h5py",), "models of Keras"),
+    "serve": (("mlserver", "fastapi", "uvicorn"), "servers"),
     "bench": (("onnxruntime", "openvino"), "comparing with other engines"),
 }
 """For each extra of the package `tilesmith`: the packages that it installs, and their purpose."""

@@ -21,6 +21,7 @@ from tilesmith.program.main import Symbol, TensorSpec
 from tilesmith.runtime.arrays import check, check_inputs, listing
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.given import as_array
+from tilesmith.support.arrays import sample_array
 from tilesmith.support.errors import ModelError, UsageError
 
 _LARGEST = 32
@@ -91,6 +92,7 @@ class Layout:
         self._in_axes = [self._axis(s, self._batch, "input") for s in required]
         self._out_axes = [self._axis(s, self._batch, "output") for s in self.outputs]
         self._required = required
+        self._program = program
         self._pads = self._paddings(padding)
         self._buckets = self._checked_buckets(buckets)
         if self._length is not None:
@@ -128,6 +130,20 @@ class Layout:
             ),
         )
         return Accepted(converted, given, rows, length, key)
+
+    def example(self) -> dict[str, np.ndarray]:
+        """A request of one row with random numbers, other dimensions at their expected sizes."""
+        rng, limits = np.random.default_rng(0), self._program.index_limits
+        axes = {s.name: axis for s, axis in zip(self._required, self._in_axes, strict=True)}
+        names = {s.name for s in self.inputs}
+        arrays: dict[str, np.ndarray] = {}
+        for s in self._program.expected_inputs:
+            if s.name in names:
+                shape = list(s.static_shape)
+                shape[axes[s.name]] = 1
+                limit = limits.get(s.name)
+                arrays[s.name] = sample_array(s.dtype.numpy, tuple(shape), rng, limit)
+        return arrays
 
     def gather(self, requests: Sequence[Accepted]) -> dict[str, np.ndarray]:
         """The inputs by name of a call for all requests, whose keys are equal."""

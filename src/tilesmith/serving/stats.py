@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -38,9 +39,9 @@ class Histogram:
     def __post_init__(self) -> None:
         self.counts = self.counts or [0] * (len(self.bounds) + 1)
 
-    def add(self, number: float) -> None:
-        self.counts[bisect.bisect_left(self.bounds, number)] += 1
-        self.total += number
+    def add(self, number: float, times: int = 1) -> None:
+        self.counts[bisect.bisect_left(self.bounds, number)] += times
+        self.total += number * times
         self.largest = max(self.largest, number)
 
     @property
@@ -59,6 +60,11 @@ class Histogram:
             if below >= wanted:
                 return min(bound, self.largest)
         return self.largest
+
+    def plus(self, other: Histogram) -> Histogram:
+        counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        largest = max(self.largest, other.largest)
+        return Histogram(self.bounds, counts, self.total + other.total, largest)
 
     def copy(self) -> Histogram:
         return Histogram(self.bounds, list(self.counts), self.total, self.largest)
@@ -92,3 +98,18 @@ class BatcherStats:
         """Mean number of rows of a call; 0 without calls."""
         calls = sum(self.batches.values())
         return sum(rows * n for rows, n in self.batches.items()) / calls if calls else 0.0
+
+
+def combined(a: BatcherStats | None, b: BatcherStats) -> BatcherStats:
+    """The counts of two batchers together."""
+    if a is None:
+        return b
+    return BatcherStats(
+        {k: a.requests[k] + n for k, n in b.requests.items()},
+        a.waiting + b.waiting,
+        a.running + b.running,
+        dict(sorted((Counter(a.batches) + Counter(b.batches)).items())),
+        a.waits.plus(b.waits),
+        a.latencies.plus(b.latencies),
+        {k: a.seconds[k] + seconds for k, seconds in b.seconds.items()},
+    )
