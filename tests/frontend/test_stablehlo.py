@@ -102,6 +102,22 @@ def test_a_loop_reads_values_around_it() -> None:
         np.testing.assert_allclose(run(model, X, np.int32(n))[0], X * (n + 1))
 
 
+@pytest.mark.parametrize("kind", ["f16", "f32", "f64"])
+def test_a_comparison_in_total_order(kind: str) -> None:
+    nan = np.float64("nan")
+    order = [-nan, -np.inf, -2.0, -1e-7, -0.0, 0.0, 1e-7, 3.0, np.inf, nan]
+    numbers = np.copysign(order, [-1] * 5 + [1] * 5).astype(
+        {"f16": "f2", "f32": "f4"}.get(kind, "f8")
+    )
+    column, row = f"tensor<10x10x{kind}>", "tensor<10x10xi1>"
+    for direction, wanted in (("LT", np.less), ("GE", np.greater_equal), ("EQ", np.equal)):
+        body = f"""    %0 = stablehlo.compare {direction}, %x, %y, TOTALORDER : ({column}, {column}) -> {row}
+    return %0 : {row}"""
+        x, y = np.meshgrid(numbers, numbers, indexing="ij")
+        found = run(function(body, row, f"%x: {column}, %y: {column}"), x, y)[0]
+        np.testing.assert_array_equal(found, wanted.outer(np.arange(10), np.arange(10)))
+
+
 def test_a_case_takes_the_last_region_for_a_number_out_of_range() -> None:
     regions = ", ".join(
         f"{{\n %b = stablehlo.{op} %x, %x : {F}\n stablehlo.return %b : {F}\n }}"

@@ -15,7 +15,7 @@ from tilesmith.ir.dtypes import BY_NAME
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import slicing, sort
 from tilesmith.ops.base import Op
-from tilesmith.ops.functions import minimum
+from tilesmith.ops.functions import minimum, where
 from tilesmith.ops.gather import GatherElements
 
 from .node import OPERATORS, StablehloNode, stablehlo_op
@@ -103,6 +103,24 @@ def atan2(n: StablehloNode) -> Result:
 @stablehlo_op("chlo.erfc")
 def erfc(n: StablehloNode) -> Result:
     return 1 - n.add(ew.Erf(), n.input(0))
+
+
+@stablehlo_op("compare")
+def compare(n: StablehloNode) -> Result:
+    a, b = n.input(0), n.input(1)
+    if n.stated("compare_type") == "TOTALORDER" and a.dtype.is_float and b.dtype is a.dtype:
+        a, b = _place(n, a), _place(n, b)
+    return elementwise.compared(n, a, b)
+
+
+def _place(n: StablehloNode, x: Value) -> Value:
+    """Integers in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN.
+
+    Bits of a float are ordered as an integer's, but for negative floats in reverse (IEEE 754,
+    5.10).
+    """
+    bits = n.add(ew.Bitcast(BY_NAME[f"i{x.dtype.bits}"]), x)
+    return where(bits < 0, bits ^ ((1 << x.dtype.bits - 1) - 1), bits)
 
 
 @stablehlo_op("gather")

@@ -72,8 +72,13 @@ def either(n: HloNode) -> Result:
 
 @hlo_op("compare")
 def compare(n: HloNode) -> Result:
+    return compared(n, n.input(0), n.input(1))
+
+
+def compared(n: HloNode, a: Value, b: Value) -> Value:
+    """The comparison of `a` with `b` in the operator's direction."""
     make = _COMPARISONS[n.choice("comparison_direction", tuple(_COMPARISONS))]
-    return n.add(make(), n.input(0), n.input(1))
+    return n.add(make(), a, b)
 
 
 @hlo_op("cbrt")
