@@ -111,7 +111,3 @@ def test_pyright_knows_inputs_and_outputs(tmp_path: Path) -> None:
 def test_a_file_that_is_no_module_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ts.UsageError, match=r"expected a file whose name is .*, found 'a-b'"):
         ts.compile(model()).save(tmp_path / "a-b.tsm", stubs=True)
-    with pytest.raises(ts.UsageError, match="a Python module is for one target, found 2"):
-        ts.export(
-            model(), tmp_path, "m", format="python", targets=("x86-64-v3", "x86-64-v2")
-        )  # fmt: skip

@@ -132,7 +132,7 @@ def test_another_process_runs_it(saved: Path) -> None:
 @pytest.mark.parametrize(
     "change,message",
     (
-        (lambda m: m.update(format=99), "version 99 of the format; .* reads version 14: compile"),
+        (lambda m: m.update(format=99), "version 99 of the format; .* reads version 15: compile"),
         (lambda m: m.update(format=2), "version 2 of the format"),
         (lambda m: m.pop("format"), "version None of the format"),
         (lambda m: m.update(abi=7), "version 7 of the native interface; .* reads version 2"),
@@ -165,7 +165,7 @@ def test_another_process_runs_it(saved: Path) -> None:
         (lambda m: m["code"]["add_relu"].update(file="../../etc/passwd"), "malformed file name"),
         (
             lambda m: m["code"]["add_relu"].update(sha256="0" * 64),
-            "the code of add_relu does not match its checksum",
+            "code/0.o does not match its checksum",
         ),
         (lambda m: m["code"].pop("tilesmith_main"), "there is no tilesmith_main"),
         (lambda m: m["main"].update(constant_bytes=1), "the manifest says 1 bytes of weights"),

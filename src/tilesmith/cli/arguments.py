@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
@@ -29,6 +30,15 @@ SourceArgument: TypeAlias = Annotated[
     typer.Argument(metavar="MODEL", help="A model of any format (docs/formats.md lists them)."),
 ]
 JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def levels(target: str) -> tuple[str, ...]:
+    """The targets in a list such as `x86-64-v4,v3`.  A bare level belongs to the same architecture
+    as the first target.
+    """
+    first, *others = target.split(",")
+    kind = re.sub(r"-?v\d\b.*$", "", first)
+    return (first, *(f"{kind}-{t}" if re.match(r"v\d\b", t) else t for t in others))
 
 
 def _info(f: Field[Any]) -> Any:

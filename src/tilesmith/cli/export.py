@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, with_options
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, levels, with_options
 from tilesmith.cli.console import compiling, print_json, size_text
 from tilesmith.cli.models import check_file, open_model
 from tilesmith.cli.outputs import check_output_folder
@@ -21,7 +21,6 @@ from tilesmith.driver.request import Request
 from tilesmith.runtime.signing import secret_key
 from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.objects import WeightsPlace
-from tilesmith.support.errors import UsageError
 
 
 @with_options
@@ -61,14 +60,12 @@ def command(
     check_output_folder(folder)
     if sign is not None:
         secret_key(sign)
-    if wanted.specialise:
-        raise UsageError("--specialise is for executables of Python; a library has one program")
     if model.suffix == ".tsm" or wanted.options.precision == "auto":
         made = open_model(model, wanted).export(folder, called, format, weights, sign, glibc)
     else:
         with compiling(model.name, wanted.options.target):
             made = exported(
-                replace(wanted, model=model), folder, called, _levels(wanted.options.target),
+                replace(wanted, model=model), folder, called, levels(wanted.options.target),
                 format, weights, sign, glibc,
             )  # fmt: skip
     result = {
@@ -91,12 +88,3 @@ def command(
     print(f"header:  {made.header}")
     if made.weights is not None:
         print(f"weights: {made.weights} ({size_text(made.weights.stat().st_size)})")
-
-
-def _levels(target: str) -> tuple[str, ...]:
-    """The targets in a list such as `x86-64-v4,v3`.  A bare level belongs to the same architecture
-    as the first target.
-    """
-    first, *others = target.split(",")
-    kind = re.sub(r"-?v\d+$", "", first)
-    return (first, *(f"{kind}-{t}" if re.fullmatch(r"v\d+", t) else t for t in others))

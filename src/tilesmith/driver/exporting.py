@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tilesmith.ir.sizes import ExpectedSizes
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.program import Program
 from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.export import export as write
 from tilesmith.runtime.standalone.objects import Exported, WeightsPlace
@@ -57,6 +58,7 @@ def export(
     format: "shared" or "static", a library; "object", one relocatable object; "plugin", a library
         with the model as one operator for other engines (see `export_plugin`); "python", a `.tsm`
         file, a module that loads it, and the module's type stub; "c", source for a microcontroller.
+        The `.tsm` file, too, holds code for each of `targets`.
     weights: "file", a separate file that is mapped into memory, or "inside" the library.  A plugin
         always has its weights inside.
     sign: a PEM file with a secret Ed25519 key.  Then NAME.sha256 lists the digests of all files.
@@ -93,13 +95,26 @@ def exported(
     glibc: str | None = None,
 ) -> Exported:
     """Write the model of a request as a C library; the arguments are those of `export`."""
-    options = request.options
-    if options.precision == AUTO:
+    programs = programs_of(request, targets)
+    count = thread_count(request.options.threads)
+    return write(programs, folder, name, format, weights, count, sign, glibc)
+
+
+def programs_of(request: Request, targets: Sequence[str]) -> list[Program]:
+    """The programs of a model for each target, in order (default: the target in the options).
+
+    Raises UsageError for what is decided by measuring or while the model runs, and the errors of
+    `compile`.
+    """
+    if request.options.precision == AUTO:
         raise UsageError(
             "precision 'auto' measures on this machine: compile the model with it and export the "
             "executable"
         )
+    if request.specialise is not None:
+        raise UsageError(
+            "--specialise is for executables of Python; a library, and a file for several targets, "
+            "have one program for each target"
+        )
     request, _ = of_frontend(request)
-    programs = [program_of(r) for r in request.levels(targets)]
-    count = thread_count(options.threads)
-    return write(programs, folder, name, format, weights, count, sign, glibc)
+    return [program_of(r) for r in request.levels(targets)]

@@ -4,6 +4,9 @@ A ZIP archive without compression: `manifest.json`, `code/N.o` and `weights.bin`
 consists of parts also a file `parts/N.tsm` for each part.  The whole file is read into memory of
 this process.  So overwriting or truncating the file later changes no executable.
 
+A bundle (`runtime.bundle`) holds a model compiled for several levels of a processor: `levels/N.tsm`
+are archives without weights, the best level first, and `weights.bin` has the weights of all levels.
+
 The cache keeps weights in separate files, which programs and processes share.  Archives in the
 cache have no `weights.bin`; the manifest contains the file's name and checksum.  The file is mapped
 into memory, which is safe: files of the cache are created by renaming and never changed.
@@ -23,38 +26,34 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from tilesmith.codegen.context import ABI
-from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.target import Target
-from tilesmith.perf.info import KernelInfo
-from tilesmith.program.functions import ENTRY, OUTPUTS, SIZES
-from tilesmith.program.json_values import from_json, to_json
-from tilesmith.program.main import Main
-from tilesmith.program.verify import DEPTH, verify
-from tilesmith.support.cgroup import usable_memory
+from tilesmith.support.cache import content_key
 from tilesmith.support.errors import ModelError, ParseError, UsageError, VerifyError
 from tilesmith.support.folders import is_stream, open_regular, written
 
-from .native import ALIGNMENT, aligned_bytes
-from .program import Program
+from .bundle import Span, best_level, check_levels, pooled
+from .manifest import FORMAT, checksum, from_manifest, number, to_manifest
+from .native import aligned_bytes
+from .program import Blob, Program
 from .signing import secret_key, sign_file, signed_contents
 from .stubs import check_module_name, write_stubs
 
-FORMAT = 14
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
 _PART_LIMIT = 1 << 46
 _PIECE = 4 << 20  # bytes of weights that are read or written at once
-_SUMMED = 64 << 10  # bytes per step of a checksum
-_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]{0,255}")
+_KEY = re.compile(r"[0-9a-f]{64}")
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
 _DATE = (1980, 1, 1, 0, 0, 0)  # a constant date, so that the same program gives the same file
 
 
@@ -63,22 +62,29 @@ def save_program(
     path: str | Path | IO[bytes],
     sign: str | Path | None = None,
     stubs: bool = False,
+    lower: Sequence[Program] = (),
 ) -> None:
     """Write `program` to a file, which appears completely or not at all, or to a stream.
 
     sign: a secret key, with which the file is signed.
     stubs: whether to write a Python module that loads the file, and the module's type stub, into
         the same folder.
+    lower: the same model compiled for lower levels of the processor, the best first.  The loader
+        takes the first program that the machine can run.
 
-    Raises UsageError if the folder does not exist or can't be written to, or for a bad key.
+    Raises UsageError if the folder does not exist or can't be written to, for a bad key, and for
+    programs that can't be in one file.
     """
+    programs = (program, *lower)
+    if lower:
+        check_levels(programs)
     if not isinstance(path, (str, os.PathLike)):
         if not hasattr(path, "write"):
             raise UsageError(f"save: expected a path or a stream, found {type(path).__name__}")
         if sign is not None or stubs:
             raise UsageError("sign and stubs write files beside the .tsm file; save it to a path")
         try:
-            write_program(program, path)
+            _write(programs, path)
         except (
             TypeError,
             ValueError,
@@ -97,7 +103,7 @@ def save_program(
     if stubs:
         check_module_name(path)
     try:
-        _save(program, path)
+        _save(programs, path)
         if sign is not None:
             sign_file(path, sign)
         if stubs:
@@ -106,25 +112,34 @@ def save_program(
         raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
 
 
-def _save(program: Program, path: Path) -> None:
+def _save(programs: Sequence[Program], path: Path) -> None:
     if not path.parent.is_dir():
         raise UsageError(
             f"there is no folder {str(path.parent)!r} to write {path.name!r} to; make it first"
         )
     with written(path) as f:
-        write_program(program, f)
+        _write(programs, f)
+
+
+def _write(programs: Sequence[Program], f: IO[bytes]) -> None:
+    """Write one program, or a bundle of several."""
+    if len(programs) == 1:
+        write_program(programs[0], f)
+    else:
+        _write_bundle(programs, f)
 
 
 FindWeights: TypeAlias = Callable[[str], Path | None]
-"""Maps the file name of weights in a manifest to the file's path, or to None if there is no such
-file.
+"""Maps the `content_key` of weights to the path of a file with their bytes, which nobody changes,
+or to None.
 """
 
 
 def write_program(program: Program, f: IO[bytes], weights: str | None = None) -> None:
     """Write a `.tsm` file to the beginning of a stream.
 
-    weights: name of a file that contains the weights; None puts them into the archive.
+    weights: the `content_key` of the weights, if they are kept elsewhere; None puts them into the
+        archive.
     """
     code = {
         symbol: (f"code/{i}.o", data) for i, (symbol, data) in enumerate(program.objects.items())
@@ -132,18 +147,49 @@ def write_program(program: Program, f: IO[bytes], weights: str | None = None) ->
     parts = {f"parts/{i}.tsm": to_bytes(p) for i, p in enumerate(program.parts)}
     manifest = to_manifest(program, {s: name for s, (name, _) in code.items()})
     manifest["parts"] = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
-    if weights is not None:
-        manifest["weights_apart"] = weights
+    manifest["weights_key"] = weights or content_key(program.constants.data)
     with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
         z.writestr(zipfile.ZipInfo(_MANIFEST, _DATE), json.dumps(manifest).encode())
         for name, data in (*code.values(), *parts.items()):
             z.writestr(zipfile.ZipInfo(name, _DATE), data)
-        if weights is not None:
-            return
-        info = zipfile.ZipInfo(_WEIGHTS, _DATE)
-        info.file_size = program.constants.nbytes
-        with z.open(info, "w") as entry:
-            data = program.constants.data
+        if weights is None:
+            _write_weights(z, [program.constants.data])
+
+
+def _write_bundle(programs: Sequence[Program], f: IO[bytes]) -> None:
+    """Write a bundle to the beginning of a stream."""
+    pieces, spans = pooled(programs)
+    levels: dict[str, bytes] = {}
+    for i, program in enumerate(programs):
+        out = io.BytesIO()
+        write_program(program, out, content_key(program.constants.data))
+        levels[f"levels/{i}.tsm"] = out.getvalue()
+    rows = zip(programs, levels.items(), spans, strict=True)
+    manifest = {
+        "format": FORMAT,
+        "abi": ABI,
+        "levels": [
+            {
+                "file": name,
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "target": program.target.to_json(),
+                "weights": own,
+            }
+            for program, (name, data), own in rows
+        ],
+    }
+    with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
+        z.writestr(zipfile.ZipInfo(_MANIFEST, _DATE), json.dumps(manifest).encode())
+        for name, data in levels.items():
+            z.writestr(zipfile.ZipInfo(name, _DATE), data)
+        _write_weights(z, pieces)
+
+
+def _write_weights(z: zipfile.ZipFile, pieces: Sequence[memoryview]) -> None:
+    info = zipfile.ZipInfo(_WEIGHTS, _DATE)
+    info.file_size = sum(map(len, pieces))
+    with z.open(info, "w") as entry:
+        for data in pieces:
             for begin in range(0, len(data), _PIECE):
                 entry.write(data[begin : begin + _PIECE])
 
@@ -179,7 +225,8 @@ def load_program(
 ) -> Program:
     """The program in the file at `path`, or in the bytes of one.
 
-    find_weights: finds the file of weights that are not in the archive.
+    find_weights: finds a file of the weights, which is mapped instead of reading those in the
+        archive.
     require_signature: the public key with which the file must be signed.
 
     Raises ModelError if the file is not a sound `.tsm`, SignatureError if it is not signed.
@@ -219,8 +266,82 @@ def load_program(
 
 
 def _read(
-    path: Path, f: IO[bytes], z: zipfile.ZipFile, find_weights: FindWeights | None
+    path: Path,
+    f: IO[bytes],
+    z: zipfile.ZipFile,
+    find_weights: FindWeights | None,
+    gather: Callable[[int], Blob] | None = None,
 ) -> Program:
+    """The program in an archive.
+
+    gather: reads the weights, of the given number of bytes, from the bundle that contains the
+        archive.
+    """
+    entries = _entries(path, f, z)
+    manifest = _manifest(path, z, entries)
+    if "levels" in manifest and gather is None:
+        return _read_level(path, f, z, entries, manifest["levels"], find_weights)
+    try:
+        program, code, weights = from_manifest(manifest)
+        key = manifest["weights_key"]
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise ValueError("the key of the weights is malformed")
+    except (ParseError, VerifyError) as e:
+        _bad(path, f"its manifest is malformed: {e}")
+    except _MALFORMED as e:
+        _bad(path, f"its manifest is malformed: {type(e).__name__}: {e}")
+    own = {_WEIGHTS} if gather is None and (find_weights is None or _WEIGHTS in entries) else set()
+    parts = manifest["parts"]
+    if set(entries) != {_MANIFEST} | own | {c["file"] for c in code.values()} | {*parts}:
+        _bad(path, "its entries are not those that the manifest lists")
+    objects = {s: _checked(path, z, entries, c, _CODE_LIMIT) for s, c in code.items()}
+    made_parts = [
+        from_bytes(_checked(path, z, entries, {"file": name, "sha256": digest}, _PART_LIMIT))
+        for name, digest in parts.items()
+    ]
+    if own and gather is None:
+        gather = partial(_weights, path, f, entries[_WEIGHTS])
+    blob = _shared(find_weights, key, weights, manifest.get("weights_checksum"))
+    if blob is None:
+        if gather is None:
+            _bad(path, "the file of its weights is not there, has another size, or is damaged")
+        blob = gather(weights)
+        if checksum(blob) != manifest.get("weights_checksum"):
+            _bad(path, "the weights do not match their checksum")
+    return replace(program, constants=blob, objects=objects, parts=tuple(made_parts))
+
+
+def _read_level(
+    path: Path,
+    f: IO[bytes],
+    z: zipfile.ZipFile,
+    entries: dict[str, zipfile.ZipInfo],
+    levels: Any,
+    find_weights: FindWeights | None,
+) -> Program:
+    """The program of a bundle for the best level that this machine supports."""
+    try:
+        names = {level["file"] for level in levels}
+        targets = [Target.from_json(level["target"]) for level in levels]
+        spans = [[_span(s) for s in level["weights"]] for level in levels]
+    except _MALFORMED as e:
+        _bad(path, f"its manifest is malformed: {type(e).__name__}: {e}")
+    if set(entries) != {_MANIFEST, _WEIGHTS} | names or len(names) != len(targets) or not names:
+        _bad(path, "its entries are not those that the manifest lists")
+    number = best_level(path, targets)
+    data = io.BytesIO(_checked(path, z, entries, levels[number], _CODE_LIMIT))
+    gather = partial(_gathered, path, f, entries[_WEIGHTS], spans[number])
+    with zipfile.ZipFile(data) as level:
+        return _read(path, data, level, find_weights, gather)
+
+
+def _span(value: Any) -> Span:
+    begin, count = value
+    return number(begin, _PART_LIMIT), number(count, _PART_LIMIT)
+
+
+def _entries(path: Path, f: IO[bytes], z: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The entries of an archive by name; all of them are stored as they are."""
     file_size = f.seek(0, os.SEEK_END)
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in z.infolist():
@@ -232,41 +353,32 @@ def _read(
             _bad(path, f"entry {info.filename!r} says it is larger than the file")
         entries[info.filename] = info
     _check_kind(path, entries)
+    return entries
+
+
+def _manifest(
+    path: Path, z: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo]
+) -> dict[str, Any]:
     try:
         manifest = json.loads(_contents(path, z, entries, _MANIFEST, _MANIFEST_LIMIT))
     except (ValueError, RecursionError) as e:
         _bad(path, f"its manifest is not JSON ({e})")
     _check_version(path, manifest)
-    try:
-        program, code, weights = from_manifest(manifest)
-    except (ParseError, VerifyError) as e:
-        _bad(path, f"its manifest is malformed: {e}")
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
-        _bad(path, f"its manifest is malformed: {type(e).__name__}: {e}")
-    apart = manifest.get("weights_apart") if find_weights is not None else None
-    own = {_MANIFEST} if apart is not None else {_MANIFEST, _WEIGHTS}
-    parts = manifest["parts"]
-    if set(entries) != own | {c["file"] for c in code.values()} | {*parts}:
-        _bad(path, "its entries are not those that the manifest lists")
-    objects = {}
-    for symbol, c in code.items():
-        data = _contents(path, z, entries, c["file"], _CODE_LIMIT)
-        if hashlib.sha256(data).hexdigest() != c["sha256"]:
-            _bad(path, f"the code of {symbol} does not match its checksum")
-        objects[symbol] = data
-    made_parts = []
-    for name, digest in parts.items():
-        data = _contents(path, z, entries, name, _PART_LIMIT)
-        if hashlib.sha256(data).hexdigest() != digest:
-            _bad(path, f"{name} does not match its checksum")
-        made_parts.append(from_bytes(data))
-    if find_weights is not None and apart is not None:
-        blob = _weights_apart(path, find_weights(apart), weights)
-    else:
-        blob = _weights(path, f, entries[_WEIGHTS], weights)
-    if _checksum(blob) != manifest.get("weights_checksum"):
-        _bad(path, "the weights do not match their checksum")
-    return replace(program, constants=blob, objects=objects, parts=tuple(made_parts))
+    return manifest
+
+
+def _checked(
+    path: Path,
+    z: zipfile.ZipFile,
+    entries: dict[str, zipfile.ZipInfo],
+    entry: dict[str, Any],
+    limit: int,
+) -> bytes:
+    """The contents of an entry whose name and checksum a manifest has."""
+    data = _contents(path, z, entries, entry["file"], limit)
+    if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
+        _bad(path, f"{entry['file']} does not match its checksum")
+    return data
 
 
 def _check_kind(path: Path, names: Iterable[str]) -> None:
@@ -307,123 +419,51 @@ def _contents(
     return z.read(info)  # this also checks the CRC
 
 
-def _weights(path: Path, f: IO[bytes], info: zipfile.ZipInfo, size: int) -> np.ndarray:
+def _weights(path: Path, f: IO[bytes], info: zipfile.ZipInfo, size: int) -> Blob:
     """A private copy of the weights in the archive."""
+    if info.file_size != size:
+        _bad(path, f"the manifest says {size} bytes of weights, the archive {info.file_size}")
+    return _gathered(path, f, info, [(0, size)], size)
+
+
+def _gathered(
+    path: Path, f: IO[bytes], info: zipfile.ZipInfo, spans: Sequence[Span], size: int
+) -> Blob:
+    """A private copy of parts of the weights in the archive, one after the other."""
     f.seek(info.header_offset)
     header = f.read(30)
-    if info.file_size != size or len(header) < 30 or header[:4] != b"PK\x03\x04":
-        _bad(path, f"the manifest says {size} bytes of weights, the archive {info.file_size}")
-    f.seek(info.header_offset + 30 + sum(struct.unpack("<HH", header[26:30])))
+    if len(header) < 30 or header[:4] != b"PK\x03\x04":
+        _bad(path, "its weights have no header")
+    if sum(count for _, count in spans) != size:
+        _bad(path, f"the pieces of its weights do not have {size} bytes together")
+    start = info.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
     blob = aligned_bytes(size)
-    if f.readinto(blob.data) != size:  # type: ignore[attr-defined]  # both kinds of file have it
-        _bad(path, "the weights end beyond the file")
+    filled = 0
+    for begin, count in spans:
+        f.seek(start + begin)
+        into = blob[filled : filled + count].data
+        read = f.readinto(into)  # type: ignore[attr-defined]  # both kinds of file have it
+        if begin + count > info.file_size or read != count:
+            _bad(path, "the weights end beyond the file")
+        filled += count
     blob.flags.writeable = False
     return blob
 
 
-def _weights_apart(path: Path, file: Path | None, size: int) -> np.ndarray:
-    """The weights in a separate file, mapped into memory."""
-    if file is None or file.stat().st_size != size:
-        _bad(path, "the file of its weights is not there, or has another size")
-    return np.asarray(np.memmap(file, np.uint8, "r", shape=(size,)))
-
-
-def _checksum(weights: np.ndarray) -> str:
-    """A checksum that detects damage, computed at memory speed: a hash of the sums of 64 KB
-    pieces.
-    """
-    whole = weights.size // _SUMMED * _SUMMED
-    sums = weights[:whole].view(np.uint64).reshape(-1, _SUMMED // 8).sum(1)
-    return hashlib.sha256(sums.tobytes() + weights[whole:].tobytes()).hexdigest()
-
-
-# The manifest
-
-
-def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
-    """`program` without its code and weights, as JSON values.
-
-    files: archive name of each object.
-    """
-    return {
-        "format": FORMAT,
-        "abi": ABI,
-        "target": program.target.to_json(),
-        "main": to_json(program.main),
-        "weights_checksum": _checksum(program.constants),
-        "code": {
-            s: {"file": files[s], "sha256": hashlib.sha256(data).hexdigest()}
-            for s, data in program.objects.items()
-        },
-        "metadata": dict(program.metadata),
-        "kernels": {s: info.to_json() for s, info in program.kernels.items()},
-        "defaults": [list(pair) for pair in program.defaults],
-        "bounds": [[i, list(shape)] for i, shape in program.bounds],
-    }  # fmt: skip
-
-
-def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]], int]:
-    """The program without code and weights, the archive names of its code, and the size of the
-    weights.
-
-    Raises ValueError, KeyError, TypeError, ParseError or VerifyError for anything that
-    `to_manifest` does not write.
-    """
-    target, main, code = Target.from_json(m["target"]), from_json(Main, m["main"]), m["code"]
-    verify(main, code, usable_memory() or 1 << 46, DEPTH)
-    inputs, outputs, weights = main.inputs, main.outputs, main.constant_bytes
-    for symbol, c in code.items():
-        if not _SYMBOL.fullmatch(symbol):
-            raise ValueError(f"{symbol!r} is not a symbol")
-        if not re.fullmatch(r"code/[0-9]{1,9}\.o", c["file"]) or not re.fullmatch(
-            r"[0-9a-f]{64}", c["sha256"]
-        ):
-            raise ValueError(f"the code of {symbol} has a malformed file name or checksum")
-    if ENTRY not in code and target.device is None:
-        raise ValueError(f"there is no {ENTRY}")
-    if not all(re.fullmatch(r"parts/[0-9]{1,9}\.tsm", name) for name in m["parts"]):
-        raise ValueError("a part has a malformed file name")
-    if len(m["parts"]) != main.parts:
-        raise ValueError(f"there are {len(m['parts'])} parts of {main.parts}")
-    if main.symbols and not main.parts and (SIZES not in code or main.size_values < OUTPUTS):
-        raise ValueError(f"there is no {SIZES}")
-    if not isinstance(m["metadata"], dict):
-        raise ValueError("metadata is not an object")
-    kernels = {s: KernelInfo.from_json(k) for s, k in m["kernels"].items() if s in code}
-    defaults = tuple(
-        (number(i, len(inputs) - 1), number(offset, weights)) for i, offset in m["defaults"]
-    )
-    for i, offset in defaults:
-        spec = inputs[i]
-        if (
-            not spec.is_static
-            or spec.dtype.is_host
-            or offset % ALIGNMENT
-            or offset + spec.bytes > weights
-        ):
-            raise ValueError(f"the default of input {spec} does not lie in the weights")
-    bounds = tuple(
-        (
-            number(i, len(outputs) - 1),
-            tuple(d if isinstance(d, str) else number(d, LARGEST) for d in shape),
-        )
-        for i, shape in m["bounds"]
-    )
-    if any(len(shape) != len(outputs[i].shape) for i, shape in bounds):
-        raise ValueError("the largest shape of an output has another rank")
-    program = Program(
-        inputs, outputs, main.steps, main.arena_bytes, main.scratch_bytes, aligned_bytes(0), {},
-        target, m["metadata"], kernels, main.symbols, main.size_values, main.in_place, (), defaults,
-        bounds,
-    )  # fmt: skip
-    return program, code, weights
-
-
-def number(value: Any, limit: int) -> int:
-    """A number from 0 to a limit.  Raises ValueError for anything else."""
-    if type(value) is not int or not 0 <= value <= limit:
-        raise ValueError(f"expected a number from 0 to {limit}, found {value!r}")
-    return value
+def _shared(
+    find_weights: FindWeights | None, key: str, size: int, expected: str | None
+) -> Blob | None:
+    """The weights in a separate file, mapped into memory; None if there is no sound file."""
+    file = None if find_weights is None else find_weights(key)
+    if file is None:
+        return None
+    try:
+        if file.stat().st_size != size:
+            return None
+        blob = np.asarray(np.memmap(file, np.uint8, "r", shape=(size,)))
+    except OSError:  # another process removed it
+        return None
+    return blob if checksum(blob) == expected else None
 
 
 def _bad(path: Path, why: str) -> NoReturn:

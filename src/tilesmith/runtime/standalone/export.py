@@ -168,12 +168,10 @@ def _write_source(
 
 def _write_python(programs: Sequence[Program], folder: Path, name: str) -> Exported:
     """Write a `.tsm` file, and a Python module that loads it."""
-    if len(programs) > 1:
-        raise UsageError(f"a Python module is for one target, found {len(programs)}")
     folder.mkdir(parents=True, exist_ok=True)
     saved = folder / f"{name}.tsm"
     files = write_stubs(programs[0], saved)
-    save_program(programs[0], saved)
+    save_program(programs[0], saved, lower=programs[1:])
     size = saved.stat().st_size - programs[0].constants.nbytes
     return Exported(saved, files[1], None, (saved, *files), max(size, 0))
 
