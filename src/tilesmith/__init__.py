@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilesmith.driver import build, check, compile, load
     from tilesmith.driver.compiler import tensor_intrinsics
     from tilesmith.driver.exporting import export
-    from tilesmith.driver.gradients import grad, value_and_grad
+    from tilesmith.driver.gradients import grad, jvp, value_and_grad
     from tilesmith.engines.plugin import export_plugin
     from tilesmith.frontend.onnx.custom import register_op
     from tilesmith.frontend.onnx.export import save_onnx
@@ -88,6 +88,7 @@ __all__ = [
     "export_op",
     "export_plugin",
     "grad",
+    "jvp",
     "load",
     "ort",
     "quantize",
@@ -111,7 +112,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.driver.entry": "compile load",
         "tilesmith.driver.compiler": "build tensor_intrinsics",
         "tilesmith.driver.exporting": "export",
-        "tilesmith.driver.gradients": "grad value_and_grad",
+        "tilesmith.driver.gradients": "grad jvp value_and_grad",
         "tilesmith.driver.checking": "check",
         "tilesmith.frontend.onnx.custom": "register_op",
         "tilesmith.frontend.onnx.export": "save_onnx",

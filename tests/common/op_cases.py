@@ -71,7 +71,7 @@ from tilesmith.ops.random import RandomNormal, RandomUniform
 from tilesmith.ops.resample import Resample
 from tilesmith.ops.resize import Resize
 from tilesmith.ops.runtime_shape import Reinterpret, Stretch, Window
-from tilesmith.ops.scan import CumLogSumExp, CumMax, CumMin, CumProd, CumSum
+from tilesmith.ops.scan import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from tilesmith.ops.select import Leading
 from tilesmith.ops.shape import (
     DepthToSpace,
@@ -451,6 +451,7 @@ def _lookups() -> Iterator[Case]:
             yield case(CumSum(-1, exclusive, reverse), (2, 65))
             yield case(CumProd(-2, exclusive, reverse), In((3, 5, 2), low=0.5, high=1.5))
             yield case(CumLogSumExp(1, exclusive, reverse), (2, 7, 3))
+            yield case(LinearRecurrence(1, exclusive, reverse), (2, 7, 3), (2, 7, 3))
     yield case(CumSum(0), In((5,), "i64"))
     yield case(CumSum(0), In((70,), "f16"))
     yield case(CumMax(1), (2, 7, 2))

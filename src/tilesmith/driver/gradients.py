@@ -1,4 +1,4 @@
-"""Gradients of models: `grad` and `value_and_grad`, from a model to a graph."""
+"""Derivatives of models: `grad`, `value_and_grad` and `jvp`, from a model to a graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tilesmith.frontend.load import load
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
-from tilesmith.graph.passes.differentiate import differentiate
+from tilesmith.graph.passes.differentiate import differentiate, push_forward
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 
@@ -44,8 +44,9 @@ def grad(
     Raises UsageError for a name that the model does not have; ModelError if an output does not
     depend on a name in `wrt`; UnsupportedError, which names each node without a gradient.
     """
-    graph, count = _differentiated(model, wrt, of, source)
-    last = len(graph.outputs) - count
+    graph, numbers, values = _selected(model, wrt, of, source)
+    graph = differentiate(graph, numbers, values)
+    last = len(graph.outputs) - len(values)
     return dce(replace(graph, outputs=graph.outputs[last:], output_names=graph.output_names[last:]))
 
 
@@ -60,13 +61,42 @@ def value_and_grad(
 
     Arguments and errors: as for `grad`.
     """
-    return _differentiated(model, wrt, of, source)[0]
+    return differentiate(*_selected(model, wrt, of, source))
 
 
-def _differentiated(
-    model: Any, wrt: str | Sequence[str] | None, of: str | Sequence[str] | None, source: Any
-) -> tuple[Graph, int]:
-    """The graph of `value_and_grad`, and the number of gradients."""
+@checked(UsageError)
+def jvp(
+    model: Any,
+    wrt: str | Sequence[str] | None = None,
+    of: str | Sequence[str] | None = None,
+    **source: Any,
+) -> Graph:
+    """The graph that also computes derivatives along a direction (forward mode): the model's
+    outputs, then one output `d_<name>` for each of `of`.
+
+    It has the model's inputs and, for each of `wrt`, an input `d_<name>` of its type: the tangent.
+    The output `d_<name>` is the Jacobian times the tangents.
+
+    model, source: as for `grad`.
+    wrt: names of inputs or weights of floats (default: all inputs of floats).
+    of: names of outputs of floats (default: all outputs of floats).
+
+    The derivative follows from the rules of `grad`, and so do the errors.
+    """
+    return push_forward(*_selected(model, wrt, of, source, every=True))
+
+
+def _selected(
+    model: Any,
+    wrt: str | Sequence[str] | None,
+    of: str | Sequence[str] | None,
+    source: Any,
+    every: bool = False,
+) -> tuple[Graph, list[int], list[Value]]:
+    """The graph of a model, the numbers of the outputs `of` and the values of the names `wrt`.
+
+    every: whether all outputs of floats are the default, instead of the first output.
+    """
     request, exported = of_frontend(Request.of(model=model, **source))
     graph = _read(request)
     own = {v.name for v in graph.inputs} | {c.value.name for c in graph.constants}
@@ -74,10 +104,13 @@ def _differentiated(
     if folded and exported is None and not isinstance(request.model, Graph):
         # Importing may fold a weight, but not an initialiser that is an input.
         graph = _read(replace(request, optional=(*request.optional, *folded)))
-    outputs = _names(of) if of is not None else graph.output_names[:1]
-    numbers = [_found(n, graph.output_names, "output") for n in outputs]
-    values = _values(graph, wrt)
-    return differentiate(graph, numbers, values), len(values)
+    if of is not None:
+        numbers = [_found(n, graph.output_names, "output") for n in _names(of)]
+    elif every:
+        numbers = [n for n, v in enumerate(graph.outputs) if v.dtype.is_float]
+    else:
+        numbers = [0]
+    return graph, numbers, _values(graph, wrt)
 
 
 def _read(request: Request) -> Graph:

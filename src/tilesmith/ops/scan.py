@@ -1,4 +1,4 @@
-"""Running sums, products and extremes."""
+"""Running sums, products and extremes, and linear recurrences."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ class Scan(Op, abstract=True):
     reverse: bool = False
 
     identity: ClassVar[Callable[[DType], int | float]]
-    combine: ClassVar[Callable[[Expr, Expr], Expr]]
+    combine: ClassVar[Callable[..., Expr]]
     accumulate: ClassVar[Any]
+    arity: ClassVar[int] = 1
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
-        rules.check_count(self.name, types, 1)
+        rules.check_count(self.name, types, self.arity)
         x = types[0]
         rules.check_kind(self.name, x, rules.NUMBERS)
         rules.normalize_axis(self.name, self.axis, x.rank)
@@ -49,7 +50,8 @@ class Scan(Op, abstract=True):
         shape, dtype = types[0].shape, types[0].dtype
         axis = self.axis % len(shape)
         b = LoopBuilder(self.name)
-        x, y = b.input("x", types[0]), b.output("y", types[0])
+        operands = [b.input(f"x{n}" if n else "x", t) for n, t in enumerate(types)]
+        y = b.output("y", types[0])
         wide = rules.accumulator(dtype)
         inner = shape[axis + 1 :]
         # The row of totals needs a constant size.  A single total is a scalar in a register.
@@ -62,7 +64,9 @@ class Scan(Op, abstract=True):
             with b.loop(shape[axis], "t") as t, b.independent_nest(row) as i:
                 point = (*o, shape[axis] - 1 - t if self.reverse else t, *m, *i)
                 old = b.let("old", total[i or 0])
-                new = b.let("new", type(self).combine(old, rules.widen(x[point])))
+                new = b.let(
+                    "new", type(self).combine(old, *(rules.widen(x[point]) for x in operands))
+                )
                 total[i or 0] = new
                 y[point] = cast(old if self.exclusive else new, dtype)
         return b.finish()
@@ -134,3 +138,32 @@ class CumLogSumExp(Scan):
         types_of_result = super().infer(*types)
         rules.check_kind(self.name, types[0], rules.FLOATS)
         return types_of_result
+
+
+class LinearRecurrence(Scan):
+    """y[t] = a[t] y[t - 1] + x[t] along `axis`, with y = 0 before the first element.
+
+    Inputs: a, x, floats of one type and shape.  `exclusive` and `reverse` as in `cum_sum`, so the
+    result of `exclusive` is y[t - 1].
+    """
+
+    arity = 2
+    identity = staticmethod(lambda _: 0)
+    combine = staticmethod(lambda y, a, x: a * y + x)
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        types_of_result = super().infer(*types)
+        a, x = types
+        rules.check_kind(self.name, a, rules.FLOATS)
+        if a.dtype is not x.dtype or not rules.equal_shapes(self.name, a.shape, x.shape):
+            rules.reject(self.name, "a and x of one type and shape", f"{a} and {x}")
+        return types_of_result
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        a, x = (np.moveaxis(v, self.axis, 0).astype(np.float64) for v in inputs)
+        order = range(len(x))[::-1] if self.reverse else range(len(x))
+        y, total = np.zeros_like(x), np.zeros_like(x[:1].sum(0))
+        for t in order:
+            before, total = total, a[t] * total + x[t]
+            y[t] = before if self.exclusive else total
+        return np.moveaxis(y, 0, self.axis).astype(inputs[0].dtype)

@@ -1,13 +1,14 @@
-"""Reverse-mode differentiation of a graph: the result is a graph of the same operators.
+"""Differentiation of a graph: the result is a graph of the same operators.
 
 The nodes are walked backwards.  A node whose results have cotangents gives cotangents to its
 operands, by the rules of `ops.gradients`.  Only nodes between the wanted values and the
 differentiated result take part.  A value's cotangents are added where it has several readers.
+Forward mode is the walk backwards over a walk backwards (`push_forward`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,21 +37,9 @@ def differentiate(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> Grap
     Raises ModelError if a value has no floats, or if no result depends on it.  Raises
     UnsupportedError, which names every node without a gradient.
     """
-    _check(graph, of, wrt)
-    fixed = {c.value for c in graph.constants} & {*wrt}
-    kept = {c.value: c for c in graph.constants if c.value in fixed}
-    # The wanted constants become inputs, since expansions replace constants by reshaped copies.
-    opened = replace(
-        graph,
-        inputs=(*graph.inputs, *kept),
-        constants=tuple(c for c in graph.constants if c.value not in fixed),
-    )
-    flat = _expanded(opened)
-    b = Builder(graph.name)
-    inputs = {v: b.input(v.name, v.type) for v in graph.inputs}
-    for v, c in kept.items():
-        inputs[v] = b.lazy_constant(v.type, c.data, v.name)
-    reverse = Reverse(b, flat, b.include(flat, inputs), wrt)
+    b, (flat, values) = Builder(graph.name), _opened(graph, of, wrt)
+    new = b.include(flat, values(b))
+    reverse = Reverse(b, flat, new, wrt)
     for number in of:
         y, name = flat.outputs[number], graph.output_names[number]
         reverse.add(y, reverse.seed(y, _unused(name, [v.name for v in graph.inputs])))
@@ -60,6 +49,72 @@ def differentiate(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> Grap
     outputs = [reverse.new[v] for v in flat.outputs]
     made = b.finish([*outputs, *gradients], [*graph.output_names, *names])
     return dce(replace(made, defaults=graph.defaults))
+
+
+def push_forward(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> Graph:
+    """The graph with the derivatives of its results `of` along a direction as further results.
+
+    The direction is a further input for each of `wrt`, its tangent, of its type.  Names, arguments
+    and errors are those of `differentiate`.
+
+    The product J^T u of the transposed Jacobian with a cotangent u is linear in u.  So its gradient
+    by u, weighted by the tangents v, is J v, whatever u is.  The rules of reverse mode therefore
+    give the derivative forwards (J. Townsend, "A new trick for calculating Jacobian vector
+    products", 2017).  Here u is zero.
+    """
+    flat, values = _opened(graph, of, wrt)
+    b = Builder(graph.name)
+    inner = {v: b.input(f"x{n}", v.type) for n, v in enumerate(flat.inputs)}
+    reverse = Reverse(b, flat, b.include(flat, inner), wrt)
+    seeds = {n: b.input(f"u{n}", flat.outputs[n].type) for n in of}
+    for number, u in seeds.items():
+        reverse.add(flat.outputs[number], u)
+    reverse.check(of, wrt)
+    gradients = reverse.run(wrt)
+    transposed = _expanded(b.finish([*(reverse.new[v] for v in flat.outputs), *gradients]))
+
+    b = Builder(graph.name)
+    operands = values(b)
+    names = [v.name for v in graph.inputs]
+    tangents = [b.input(_unused(v.name, names), v.type) for v in wrt]
+    end = len(flat.inputs)
+    of_inner = dict(zip(transposed.inputs, (operands[v] for v in flat.inputs), strict=False))
+    of_inner |= {u: zeros(b, u.type) for u in transposed.inputs[end:]}
+    free = transposed.inputs[end:]
+    forward = Reverse(b, transposed, b.include(transposed, of_inner), free)
+    for g, tangent in zip(transposed.outputs[len(flat.outputs) :], tangents, strict=True):
+        forward.add(g, tangent)
+    results = forward.run(free)
+    outputs = [forward.new[v] for v in transposed.outputs[: len(flat.outputs)]]
+    made = b.finish(
+        [*outputs, *results],
+        [*graph.output_names, *(_unused(graph.output_names[n], graph.output_names) for n in of)],
+    )
+    return dce(replace(made, defaults=graph.defaults))
+
+
+def _opened(
+    graph: Graph, of: Sequence[int], wrt: Sequence[Value]
+) -> tuple[Graph, Callable[[Builder], dict[Value, Value]]]:
+    """The expanded graph, whose inputs include the constants among `wrt`, and the function that
+    gives its inputs' values: inputs and constants of a builder.
+
+    Raises ModelError if a value of `of` or `wrt` has no floats.
+    """
+    _check(graph, of, wrt)
+    kept = {c.value: c for c in graph.constants if c.value in {*wrt}}
+    # The wanted constants become inputs, since expansions replace constants by reshaped copies.
+    opened = replace(
+        graph,
+        inputs=(*graph.inputs, *kept),
+        constants=tuple(c for c in graph.constants if c.value not in kept),
+    )
+
+    def values(b: Builder) -> dict[Value, Value]:
+        inputs = {v: b.input(v.name, v.type) for v in graph.inputs}
+        return inputs | {v: b.lazy_constant(v.type, c.data, v.name) for v, c in kept.items()}
+
+    return _expanded(opened), values
 
 
 def _unused(name: str, taken: Sequence[str]) -> str:

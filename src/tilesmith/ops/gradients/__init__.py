@@ -15,11 +15,11 @@ No operator of integers or bools has a gradient.
 
 from __future__ import annotations
 
-from . import convolutions, lookups, matrices, norms, pools, reductions, scalars, shapes
+from . import convolutions, lookups, matrices, norms, pools, reductions, scalars, scans, shapes
 from .call import Call, zeros
 from .dispatch import Origin, gradients_of, origin_of
 
 __all__ = [
     "Call", "Origin", "convolutions", "gradients_of", "lookups", "matrices", "norms", "origin_of",
-    "pools", "reductions", "scalars", "shapes", "zeros",
+    "pools", "reductions", "scalars", "scans", "shapes", "zeros",
 ]  # fmt: skip

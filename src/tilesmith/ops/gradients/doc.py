@@ -24,7 +24,6 @@ from tilesmith.ops import (
     random,
     reduce,
     sample,
-    scan,
     scatter,
     select,
     sizes,
@@ -58,7 +57,6 @@ NONE: dict[type[Op], str] = {
     ),
     random.RandomUniform: "its operands are integers",
     random.RandomNormal: "its operands are integers",
-    scan.CumProd: _LOOPS,
     scatter.ScatterSorted: "passes for devices make it, after differentiation",
     sort.MergeSorted: "passes for devices make it, after differentiation",
     coupling.PairwiseCoupling: _LOOPS,
@@ -73,8 +71,9 @@ Generated from the operator table by `python -m tilesmith.ops.gradients.doc docs
 not edit.
 
 `ts.grad` and `ts.value_and_grad` differentiate a graph; the result is a graph that is compiled like
-any other. `te.gradient` does the same for tensor expressions. Where an operator's gradient comes
-from ({decision}):
+any other. `ts.jvp` does so in forward mode, with the same gradients: it differentiates the gradient
+by its cotangent. `te.gradient` differentiates tensor expressions. Where an operator's gradient
+comes from ({decision}):
 
 - *written*: by a rule in `src/tilesmith/ops/gradients/`;
 - *scalar*: from the derivative of the scalar expression, by the table in `ir/derivative.py`;
