@@ -30,6 +30,7 @@ from tilesmith.ops.gradients.doc import NONE, render
 from tilesmith.ops.linalg import Det
 from tilesmith.ops.pool import MaxPool
 from tilesmith.ops.scan import CumMax, CumMin, Scan
+from tilesmith.ops.scatter import ScatterElements
 from tilesmith.ops.table import FAMILIES
 from tilesmith.support.errors import ModelError, UnsupportedError
 
@@ -77,8 +78,7 @@ def _differentiable() -> list[Case]:
         cls = type(case.op)
         of_class = chosen.setdefault(cls.name, [])
         is_known = cls not in NONE and origin_of(cls) != "none"
-        unsupported = getattr(case.op, "reduction", "none") not in ("none", "add")
-        if len(of_class) < 4 and is_known and not unsupported and _is_smooth(case):
+        if len(of_class) < 4 and is_known and _is_smooth(case):
             of_class.append(case)
     return [c for cs in chosen.values() for c in cs]
 
@@ -205,3 +205,19 @@ def test_max_pool_takes_the_first_maximum_as_pytorch_does() -> None:
     torch.nn.functional.max_pool2d(t, 3, 2, 1).sum().backward()
     found = evaluate(made, {"x0": x, "d_output": np.ones((1, 2, 3, 3))})["d_x0"]
     np.testing.assert_array_equal(found, t.grad.numpy())
+
+
+@pytest.mark.parametrize(("reduction", "name"), [("mul", "prod"), ("max", "amax"), ("min", "amin")])
+def test_scatters_with_zeros_and_ties_have_pytorchs_gradients(reduction: str, name: str) -> None:
+    torch = pytest.importorskip("torch")
+    places = np.asarray([[0, 0, 2, 3, 3], [1, 2, 2, 2, 0]])
+    updates = np.asarray([[2.0, 0.0, 3.0, -2.0, 1.0], [0.5, 0.0, 0.0, 4.0, 0.0]])
+    graph = _graph(ScatterElements(1, reduction), [TIED, places, updates])
+    made = differentiate(graph, [0], [graph.inputs[0], graph.inputs[2]])
+    x, u = (torch.tensor(v, requires_grad=True) for v in (TIED, updates))
+    y = x.scatter_reduce(1, torch.tensor(places), u, name)
+    g = np.random.default_rng(0).standard_normal(y.shape)
+    y.backward(torch.from_numpy(g))
+    found = evaluate(made, {"x0": TIED, "x1": places, "x2": updates, "d_output": g})
+    np.testing.assert_allclose(found["d_x0"], x.grad.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(found["d_x2"], u.grad.numpy(), rtol=1e-12)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tilesmith.ir.dtypes import i64
@@ -12,7 +14,6 @@ from tilesmith.ops.rules import product
 from tilesmith.ops.scatter import ScatterElements, ScatterNd
 from tilesmith.ops.sizes import Iota
 from tilesmith.ops.sort import TopK
-from tilesmith.support.errors import UnsupportedError
 
 from .call import Call, gradient, zeros
 
@@ -53,21 +54,52 @@ def gather_nd(call: Call) -> tuple[Any, ...]:
 @gradient(ScatterElements, ScatterNd)
 def scatter(call: Call) -> tuple[Any, ...]:
     """The updates' gradient is a lookup.  A replaced element, and an update that a later one
-    replaces, have the gradient 0.
+    replaces, have the gradient 0.  Equal extremes share the gradient evenly.  In a product, each
+    factor has the product of the others.
     """
     op, b, g = call.op, call.builder, call.cotangent
     data, indices, updates = call.inputs
-    if op.reduction not in ("none", "add"):
-        raise UnsupportedError(f"{op.name} with reduction {op.reduction!r} has no gradient")
     lookup = GatherNd() if isinstance(op, ScatterNd) else GatherElements(op.axis)
-    to_data, to_updates = g, b.add(lookup, g, indices)
     if op.reduction == "none":
         to_data = b.add(op, g, indices, zeros(b, updates.type))
         numbers = b.add(Iota(product(updates.type.shape))).reshape(*updates.type.shape)
         nothing = zeros(b, TensorType(i64, data.type.shape))
         last = b.add(lookup, b.add(op, nothing, indices, numbers), indices)
-        to_updates = where(last.equals(numbers), to_updates, 0)
-    return to_data, None, to_updates
+        return to_data, None, where(last.equals(numbers), b.add(lookup, g, indices), 0)
+
+    def counted(value: Any) -> Any:
+        """For each element, the number of its operands that equal the element of `value`."""
+        own = data.equals(value).cast(g.type.dtype)
+        others = updates.equals(b.add(lookup, value, indices)).cast(g.type.dtype)
+        return b.add(replace(op, reduction="add"), own, indices, others)
+
+    def both(share: Callable[..., Any], *weights: Any) -> tuple[Any, ...]:
+        """The gradients, each the share of an operand for the weights of its element."""
+        of_updates = [b.add(lookup, w, indices) for w in weights]
+        return share(data, *weights), None, share(updates, *of_updates)
+
+    if op.reduction == "add":
+        return both(lambda _, g: g, g)
+    if op.reduction == "mul":
+        number = counted(zeros(b, data.type))
+        rest = b.add(op, _without_zeros(data), indices, _without_zeros(updates))
+        return both(_of_factor, g, number, rest)
+    y = call.outputs[0]
+    return both(lambda v, y, g: where(v.equals(y), g, 0), y, g / counted(y))
+
+
+def _without_zeros(v: Any) -> Any:
+    return where(v.equals(0), 1, v)
+
+
+def _of_factor(v: Any, g: Any, zeros: Any, rest: Any) -> Any:
+    """The gradient of the factor `v` of a product.
+
+    zeros: number of factors that are 0.
+    rest: the product of the factors that are not 0.
+    """
+    alone = where(zeros.equals(1), rest, 0)
+    return g * where(v.equals(0), alone, where(zeros.equals(0), rest / _without_zeros(v), 0))
 
 
 @gradient(TopK)
