@@ -105,6 +105,18 @@ def test_a_transformer_block() -> None:
     _of_module(Block(), torch.randn(2, 6, 16))
 
 
+def test_a_row_that_is_masked_out_entirely_has_the_gradient_zero() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Weights(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.ops.aten._safe_softmax(x, -1)
+
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    x[1], x[2, ::2] = -torch.inf, -torch.inf
+    _of_module(Weights(), x)
+
+
 def test_gradient_of_a_gradient() -> None:
     b = Builder()
     x = b.input("x", TensorType(f64, (3,)))

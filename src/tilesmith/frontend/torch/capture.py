@@ -30,7 +30,7 @@ WHOLE = (
     "std.correction", "std_mean.correction", "linalg_inv.default", "linalg_solve.default",
     "linalg_det.default", "det.default", "inverse.default", "index_add.default",
     "index_copy.default", "index_fill.int_Scalar", "index_fill.int_Tensor", "lstm.input",
-    "gru.input", "rnn_tanh.input", "rnn_relu.input",
+    "gru.input", "rnn_tanh.input", "rnn_relu.input", "_safe_softmax.default",
 )  # fmt: skip
 """Overloads that PyTorch could decompose, but that our operators compute in fewer steps."""
 
