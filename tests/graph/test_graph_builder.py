@@ -91,3 +91,10 @@ def test_default_output_names() -> None:
     assert b.finish(y).output_names == ("output",)
     assert b.finish([x, y]).output_names == ("x", "output1")
     assert b.finish([x, x]).output_names == ("output0", "output1")
+
+
+def test_include_names_an_input_without_a_value():
+    b = Builder("inner")
+    inner = b.finish(b.add(Exp(), b.input("x", TensorType(f32, (2, 4)))))
+    with pytest.raises(InternalError, match=r"input <%x: f32\[2,4\]> of graph 'inner' is given no"):
+        Builder("outer").include(inner, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,11 @@ def test_values_inside_that_are_not_finite():
     data[1][:, ::2] = -3e38
     with pytest.raises(ts.UsageError, match="sample 1: expected finite values inside the model"):
         ts.quantize(graph, data, scheme="int8")
+
+
+def test_a_generator_is_not_read_beyond_its_first_bad_sample():
+    with pytest.raises(ts.ModelError, match=r"sample 0: expected f32\[4,16\] for input 'x'"):
+        ts.quantize(transformer(), itertools.count(), scheme="int8")
 
 
 def test_files_hold_one_sample_or_many(tmp_path: Path):

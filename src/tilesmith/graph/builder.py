@@ -161,9 +161,12 @@ class Builder:
 
     def include(self, graph: Graph, inputs: Mapping[Value, Value]) -> dict[Value, Value]:
         """Add the constants and nodes of `graph`, whose inputs are `inputs`.  Returns the value of
-        this graph for each value of `graph`.
+        this graph for each value of `graph`.  Raises InternalError for an input without a value.
         """
         new = dict(inputs)
+        for v in graph.inputs:
+            if v not in new:
+                raise InternalError(f"input {v!r} of graph '{graph.name}' is given no value")
         for c in graph.constants:
             if c.value not in new:
                 new[c.value] = self.lazy_constant(c.value.type, c.data, c.value.name)

@@ -42,7 +42,7 @@ class Target:
     vector_registers: number of architectural vector registers.
     model: speed and resources of the CPU.
     threads: number of threads for which schedules are made (see `for_threads`).
-    backend: the kind of target (see `backend.BACKENDS`): "cpu" (LLVM), "c" (C text), "opencl",
+    backend: the kind of target (see `backend.backend_of`): "cpu" (LLVM), "c" (C text), "opencl",
         "cuda".
     device: the device; None for a CPU.
     """

@@ -31,8 +31,9 @@ class Samples:
     of the arrays is a multiple of the inputs' axis 0, or an additional axis, it is cut into
     samples.
 
-    Raises UsageError if there are no samples.  Each pass raises ModelError for the first sample
-    that does not match the model's inputs, or that contains a NaN or an infinity.
+    Raises UsageError if there are no samples, and ModelError for the first sample that does not
+    match the model's inputs, or that contains a NaN or an infinity: at once for samples in memory,
+    in each pass for those in files.
     """
 
     def __init__(self, data: Any, graph: Graph) -> None:
@@ -44,13 +45,10 @@ class Samples:
             except TypeError:  # `__fspath__` returns no text
                 raise UsageError(f"expected a path, found {shown(data)}") from None
             self._parts = _files(place)
-        elif isinstance(data, Mapping):
-            self._parts = [data]
         elif isinstance(data, Iterable):
-            try:
-                self._parts = list(data)
-            except (TypeError, ValueError, RuntimeError) as e:  # errors of NumPy and PyTorch
-                raise UsageError(f"expected samples, found {shown(data)}: {e}") from e
+            parts = [data] if isinstance(data, Mapping) else _each(data)
+            # each is examined before the next is asked for: a generator may be endless
+            self._parts = [self._whole(part, f"sample {i}") for i, part in enumerate(parts)]
         else:
             raise UsageError(
                 "expected samples: a folder, a file, or a sequence of arrays or of mappings from "
@@ -61,18 +59,20 @@ class Samples:
 
     def __iter__(self) -> Iterator[Sample]:
         count = 0
-        for number, part in enumerate(self._parts):
-            arrays, where = part, f"sample {number}"
+        for part in self._parts:
+            samples = [part]
             if isinstance(part, Path):
-                arrays, where = read_arrays(part), repr(str(part))
-                for sample in self._cut(self._named(arrays, where, exact=False), where):
-                    count += 1
-                    yield sample
-                continue
-            count += 1
-            yield self._checked(self._named(arrays, where, exact=True), where)
+                where = repr(str(part))
+                samples = self._cut(self._named(read_arrays(part), where, exact=False), where)
+            for sample in samples:
+                count += 1
+                yield sample
         if not count:
             raise UsageError("expected samples to calibrate on, found arrays without any")
+
+    def _whole(self, part: Any, where: str) -> Sample:
+        """A sample in memory, examined."""
+        return self._checked(self._named(part, where, exact=True), where)
 
     def _named(self, arrays: Any, where: str, *, exact: bool) -> Sample:
         """The arrays by the names of the inputs.
@@ -127,6 +127,14 @@ class Samples:
                 kind = "a NaN" if np.isnan(array).any() else "an infinity"
                 raise ModelError(f"{where}: input {v.name!r} holds {kind}; calibrate without it")
         return sample
+
+
+def _each(data: Iterable[Any]) -> Iterator[Any]:
+    """The samples of an iterable.  Raises UsageError if it can't be iterated over."""
+    try:
+        yield from data
+    except (TypeError, ValueError, RuntimeError) as e:  # errors of NumPy and PyTorch
+        raise UsageError(f"expected samples, found {shown(data)}: {e}") from e
 
 
 def _array(value: Any, where: str) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilesmith as ts
-from tilesmith.backend import BACKENDS, CUDA
+from tilesmith.backend import CUDA
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
@@ -45,7 +45,7 @@ UNCACHED: Mapping[str, Any] = {"target": "cuda-sm_80", "options": ts.Options(use
 
 def test_a_plain_schedule(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     own = ts.compile(product(), **UNCACHED)
-    monkeypatch.setitem(BACKENDS, "cuda", replace(CUDA, emit=refusing(" shared")))
+    monkeypatch.setattr("tilesmith.backend.cuda.CUDA", replace(CUDA, emit=refusing(" shared")))
     exe = ts.compile(product(), **UNCACHED)
     assert "gets a plain schedule, since there is no code for its own: no text" in caplog.text
     (found,), (before,) = (e.program.kernels.values() for e in (exe, own))
@@ -55,7 +55,7 @@ def test_a_plain_schedule(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCap
 
 def test_no_code_at_all(monkeypatch: pytest.MonkeyPatch):
     """Then the error is that of the plain schedule, and names the kernel."""
-    monkeypatch.setitem(BACKENDS, "cuda", replace(CUDA, emit=refusing("def ")))
+    monkeypatch.setattr("tilesmith.backend.cuda.CUDA", replace(CUDA, emit=refusing("def ")))
     with pytest.raises(InternalError, match="no text for def") as failed:
         ts.compile(product(), **UNCACHED)
     assert any("while compiling" in note for note in failed.value.__notes__)

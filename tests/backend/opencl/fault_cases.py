@@ -15,7 +15,7 @@ from part_cases import compiled
 
 import tilesmith as ts
 from common.part_models import SIDE, detector
-from tilesmith.backend import BACKENDS, OPENCL
+from tilesmith.backend import OPENCL
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.opencl import devices
 from tilesmith.codegen.opencl.devices import package
@@ -204,7 +204,7 @@ def no_code_for_a_rule(caplog: list[str]) -> None:
     product = b.add(MatMul(), b.input("x", TensorType(f32, (64, 64))), b.constant(weights, "w"))
     graph = b.finish([product])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(BACKENDS, "opencl", replace(OPENCL, emit=emit))
+        patch.setattr("tilesmith.backend.opencl.OPENCL", replace(OPENCL, emit=emit))
         exe = ts.compile(graph, target="opencl", options=ts.Options(use_cache=False))
     (said,) = caplog
     assert "gets a plain schedule" in said and "no text for shared memory" in said
