@@ -80,6 +80,7 @@ class EarlyStopping:
     best: float = math.inf
     waited: int = 0
 
+    @checked(UsageError)
     def __call__(self, trainer: Trainer, epoch: Epoch) -> bool:
         measures = epoch.validation or epoch.measures
         if self.measure not in measures:
