@@ -35,7 +35,11 @@ def _compare(module: Any, batches: Any, optimizer: Any, of_torch: Any) -> None:
     assert {*trainer.weights} == {n for n, _ in module.named_parameters()}
     x = first[0]
     found = ts.compile(trainer.model())(x)
-    np.testing.assert_allclose(found, module(torch.tensor(x)).detach(), rtol=0.01, atol=0.01)
+    wanted = module.eval()(torch.tensor(x)).detach()
+    np.testing.assert_allclose(found, wanted, rtol=0.01, atol=0.01)
+    label = torch.tensor(first[1])
+    expected = nn.functional.cross_entropy(wanted, label).item()
+    assert trainer.evaluate([first])["loss"] == pytest.approx(expected, rel=0.01, abs=0.01)
 
 
 def _batches(x: np.ndarray, y: np.ndarray, size: int) -> list[Any]:
@@ -45,12 +49,12 @@ def _batches(x: np.ndarray, y: np.ndarray, size: int) -> list[Any]:
     return found[:STEPS]
 
 
-def test_a_convolutional_network_on_digits() -> None:
+def test_a_convolutional_network_with_batch_norm_on_digits() -> None:
     digits = pytest.importorskip("sklearn.datasets").load_digits()
     x = (digits.images[:, None] / 16).astype(np.float32)
     torch.manual_seed(0)
     module = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(128, 10),
     )  # fmt: skip

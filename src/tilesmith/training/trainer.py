@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import time
@@ -18,12 +19,14 @@ from tilesmith.frontend.load import load, recognised
 from tilesmith.frontend.onnx import ONNX
 from tilesmith.frontend.onnx.export import save_model, save_onnx
 from tilesmith.frontend.onnx.retrained import with_weights
-from tilesmith.graph.nodes import Graph
+from tilesmith.graph.nodes import Data, Graph
 from tilesmith.ir.types import TensorType
+from tilesmith.runtime.arrays import to_numpy
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.weights import read_safetensors, write_safetensors
 from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.foreign import is_module
 from tilesmith.support.options import Options
 
 from .batches import Arrays, Batches, as_arrays, expect, inputs_of, sized
@@ -128,11 +131,11 @@ class Trainer:
         """
         request = Request.of(model, options, **source)
         self._options, self._source = request.options, request.model
-        request, exported = of_frontend(request, request.options)
-        self._model = load(
-            request.model, request.shapes, request.values, dynamic=request.dynamic,
-            signature=request.signature, keeps_weights=True,
-        )  # fmt: skip
+        self._model, parameters = _read(request)
+        self._inference = self._model
+        if is_module(request.model) and request.model.training:
+            frozen = copy.deepcopy(request.model).eval()
+            self._inference = _read(replace(request, model=frozen))[0]
         if isinstance(loss, str):
             loss = _named(loss, LOSSES, "loss")()
         if isinstance(optimizer, str):
@@ -155,7 +158,6 @@ class Trainer:
                 f"{self._model.outputs[number].type}"
             )
         patterns = (trainable,) if isinstance(trainable, str) else tuple(trainable)
-        parameters = None if exported is None else _parameters(self._source)
         self._names = chosen(self._model, number, patterns, parameters)
         if not self._names:
             raise UsageError("trainable: expected at least one name or pattern, found none")
@@ -179,6 +181,13 @@ class Trainer:
     def weights(self) -> dict[str, np.ndarray]:
         """The trained weights by name.  Training writes these arrays."""
         return {n: self._states[n] for n in self._names}
+
+    @property
+    def _held(self) -> list[str]:
+        """The names of the inference model's constants that training changes."""
+        held = {c.value.name for c in self._inference.constants}
+        kept = [v.name for v, _ in kept_values(self._model)]
+        return [*self._names, *(n for n in kept if n in held)]
 
     @property
     def steps(self) -> int:
@@ -264,13 +273,13 @@ class Trainer:
         totals = np.zeros_like(self._totals)
         for number, batch in enumerate(_of_epoch(batches, 0)):
             plan, arrays = self._checked(batch, f"batch {number}")
-            exe = plan.evaluation(self._recipe, self._names, self._options)
+            exe = plan.evaluation(self._recipe, self._held, self._options)
             self._add(totals, arrays, self._run(exe, plan, arrays))
         return self._measures(totals, "batches")
 
     def model(self) -> Graph:
         """The model with the weights as they are now."""
-        return with_contents(self._model, self.weights)
+        return with_contents(self._inference, {n: self._states[n] for n in self._held})
 
     @checked(UsageError)
     def save_onnx(self, path: str | os.PathLike[str]) -> None:
@@ -345,8 +354,11 @@ class Trainer:
         key = tuple((a.dtype, a.shape) for a in arrays[:-1])
         if key not in self._plans:
             model = sized(self._model, arrays[:-1], where)
+            inference = model
+            if self._inference is not self._model:
+                inference = sized(self._inference, arrays[:-1], where)
             wanted = self._recipe.loss.labels(model.outputs[self._recipe.output].type)
-            self._plans[key] = _Plan(model, wanted)
+            self._plans[key] = _Plan(model, inference, wanted)
         plan = self._plans[key]
         expect("labels", plan.labels, arrays[-1], where)
         predictions = plan.model.outputs[self._recipe.output].type
@@ -388,10 +400,12 @@ class _Plan:
     """The programs for one size of batch.
 
     model: the model for this size.
+    inference: the same in inference, where normalisations take the running statistics.
     labels: the type of the labels.
     """
 
     model: Graph
+    inference: Graph
     labels: TensorType
     _training: Executable | None = None
     _evaluation: Executable | None = None
@@ -403,7 +417,7 @@ class _Plan:
 
     def evaluation(self, recipe: Recipe, names: Sequence[str], options: Options) -> Executable:
         if self._evaluation is None:
-            graph = loss_graph(self.model, names, recipe)
+            graph = loss_graph(self.inference, names, recipe)
             count = 1 + len(recipe.metrics)
             graph = replace(
                 graph, outputs=graph.outputs[:count], output_names=graph.output_names[:count]
@@ -423,10 +437,29 @@ def _named(name: str, known: Mapping[str, type[T]], what: str) -> type[T]:
     return known[name]
 
 
-def _parameters(program: Any) -> frozenset[str] | None:
-    """The names of a PyTorch model's parameters; None for a file of one."""
-    parameters = getattr(program, "named_parameters", None)
-    return None if parameters is None else frozenset(n for n, p in parameters() if p.requires_grad)
+def _read(request: Request) -> tuple[Graph, frozenset[str] | None]:
+    """The graph of a model with its weights as constants.  For a PyTorch module, also the names of
+    the parameters that require gradients.  Buffers that a module writes are values that the graph
+    keeps.
+    """
+    source = request.model
+    request, exported = of_frontend(request, request.options)
+    graph = load(
+        request.model, request.shapes, request.values, dynamic=request.dynamic,
+        signature=request.signature, keeps_weights=True,
+    )  # fmt: skip
+    if exported is None:
+        return graph, None
+    inputs = {v.name: i for i, v in enumerate(graph.inputs)}
+    outputs = {name: i for i, name in enumerate(graph.output_names)}
+    written = exported.signature.written
+    pairs = tuple((outputs[f"new.{n}"], inputs[n]) for n in written)
+    defaults = tuple((inputs[n], Data.of(to_numpy(exported.weights[n], n).copy())) for n in written)
+    graph = replace(graph, in_place=pairs, defaults=defaults)
+    parameters = getattr(source, "named_parameters", None)
+    if parameters is None:
+        return graph, None
+    return graph, frozenset(n for n, p in parameters() if p.requires_grad)
 
 
 def _kind(array: np.ndarray | None) -> str:
