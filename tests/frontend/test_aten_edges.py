@@ -49,3 +49,18 @@ def test_sparse_buffers_are_refused():
 
     with pytest.raises(UnsupportedError, match=r"adjacent has the layout torch\.sparse_coo"):
         ts.compile(Sparse(), (torch.ones(3, 2),), threads=1)
+
+
+def test_copies_of_views_are_the_views():
+    def views(x):
+        first, second = torch.unbind_copy(x, 0)
+        return (
+            torch.squeeze_copy(first[None]), torch.squeeze_copy(x[:, :1], 1), torch.t_copy(second),
+            torch.transpose_copy(x, 0, 2), torch.narrow_copy(x, 1, 1, 2),
+            torch.view_copy(x, dtype=torch.int32),
+        )  # fmt: skip
+
+    x = torch.randn(2, 3, 4)
+    exe = ts.compile(Module(views), (x,), threads=1)
+    for found, wanted in zip(exe(x), views(x), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)

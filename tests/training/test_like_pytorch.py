@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,15 @@ from tilesmith.training import SGD, AdamW, Batches
 torch = pytest.importorskip("torch")
 nn = torch.nn
 STEPS, TOLERANCE = 100, 1e-3
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """PyTorch's threads would wait for one another beside other tests."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def _compare(module: Any, batches: Any, optimizer: Any, of_torch: Any) -> None:

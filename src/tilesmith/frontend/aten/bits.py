@@ -15,7 +15,7 @@ _UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
 """Unsigned types by their width in bits."""
 
 
-@aten_op("aten.view.dtype")
+@aten_op("aten.view.dtype", "aten.view_copy.dtype")
 def view_as_type(n: AtenNode, self: Value, dtype: DType) -> Value:
     """The bits of `self` as elements of `dtype`.  The last axis becomes longer if `dtype` is
     narrower, and shorter if `dtype` is wider.

@@ -262,8 +262,8 @@ def _elements(n: AtenNode, x: Value, memory: Memory | None, places: np.ndarray) 
     order = np.argsort(own, kind="stable")
     own = own[order]
     positions = np.searchsorted(own, places)
-    inside = positions < own.size
-    inside[inside] = own[positions[inside]] == places[inside]
+    inside = np.asarray(positions < own.size)
+    inside[inside] = own[np.asarray(positions)[inside]] == np.asarray(places)[inside]
     if not inside.all() or (own[1:] == own[:-1]).any():
         raise UnsupportedError(
             f"{n.target}: it reaches memory that is not the tensor's own, or elements that share "

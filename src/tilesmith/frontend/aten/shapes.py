@@ -92,7 +92,7 @@ def permute(n: AtenNode, self: Value, dims: Sequence[int]) -> Value:
     return n.permute(self, n.axes(tuple(dims), self.type.rank, "dims"))
 
 
-@aten_op("aten.transpose.int")
+@aten_op("aten.transpose.int", "aten.transpose_copy.int")
 def transpose(n: AtenNode, self: Value, dim0: int, dim1: int) -> Value:
     rank = self.type.rank
     if rank == 0:
@@ -103,7 +103,7 @@ def transpose(n: AtenNode, self: Value, dim0: int, dim1: int) -> Value:
     return n.permute(self, perm)
 
 
-@aten_op("aten.t.default", "aten.numpy_T.default")
+@aten_op("aten.t.default", "aten.t_copy.default", "aten.numpy_T.default")
 def t(n: AtenNode, self: Value) -> Value:
     return n.permute(self, range(self.type.rank)[::-1])
 
@@ -133,7 +133,10 @@ def unsqueeze(n: AtenNode, self: Value, dim: int) -> Value:
     return n.reshape(self, (*dims[:axis], 1, *dims[axis:]))
 
 
-@aten_op("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze_copy.dims")
+@aten_op(
+    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims",
+    "aten.squeeze_copy.default", "aten.squeeze_copy.dim", "aten.squeeze_copy.dims",
+)  # fmt: skip
 def squeeze(n: AtenNode, self: Value, dim: Sequence[int] | int | None = None) -> Value:
     """`self` without those axes in `dim` that have extent 1.  By default, `dim` is all axes."""
     rank = self.type.rank
@@ -192,7 +195,7 @@ def _covers(end: Dim, extent: Dim) -> bool:
     return same_dim(end, extent) or (isinstance(end, int) and end >= (1 << 63) - 1)
 
 
-@aten_op("aten.narrow.default")
+@aten_op("aten.narrow.default", "aten.narrow_copy.default")
 def narrow(n: AtenNode, self: Value, dim: int, start: Dim, length: Dim) -> Value:
     if isinstance(start, int) and start < 0:
         start = extents.total((start, self.type.shape[n.axis(dim, self.type.rank)]))
@@ -319,7 +322,7 @@ def chunk(n: AtenNode, self: Value, chunks: int, dim: int = 0) -> tuple[Value, .
     return split(n, self, as_dim((as_expr(extent) + (chunks - 1)) // chunks), dim)
 
 
-@aten_op("aten.unbind.int")
+@aten_op("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(n: AtenNode, self: Value, dim: int = 0) -> tuple[Value, ...]:
     extent = self.type.shape[n.axis(dim, self.type.rank)]
     if not isinstance(extent, int) and n.count is not None:
