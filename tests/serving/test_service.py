@@ -122,7 +122,7 @@ def test_the_runtime_of_mlserver(files):
     from mlserver import ModelSettings, types
     from mlserver.errors import MLServerError
 
-    from tilesmith.engines.mlserver import Runtime
+    from tilesmith.engines.mlserver_runtime import Runtime
 
     def request(shape: list[int], data: list[Any]) -> Any:
         given = types.RequestInput(name="x", shape=shape, datatype="FP32", data=data)
@@ -130,7 +130,7 @@ def test_the_runtime_of_mlserver(files):
 
     async def serve() -> None:
         extra = {"uri": str(files[0]), "extra": {"max_batch": 4}}
-        settings = {"name": "m", "implementation": "tilesmith.engines.mlserver.Runtime"}
+        settings = {"name": "m", "implementation": "tilesmith.engines.mlserver_runtime.Runtime"}
         model = Runtime(ModelSettings.model_validate({**settings, "parameters": extra}))
         assert await model.load()
         assert [(i.name, i.datatype, i.shape) for i in model.inputs] == [("x", "FP32", [-1, 4])]

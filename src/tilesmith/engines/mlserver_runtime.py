@@ -1,8 +1,8 @@
 """A runtime for MLServer, by which KServe and others serve `.tsm` files with the Open Inference
 Protocol (version 2).
 
-`model-settings.json` names it, `"implementation": "tilesmith.engines.mlserver.Runtime"`, with the
-file as `parameters.uri` and options of `Service` in `parameters.extra`.
+`model-settings.json` names it, `"implementation": "tilesmith.engines.mlserver_runtime.Runtime"`,
+with the file as `parameters.uri` and options of `Service` in `parameters.extra`.
 """
 
 from __future__ import annotations
