@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -16,10 +17,12 @@ from tilesmith.frontend.onnx.exported import WRITERS
 from tilesmith.graph.builder import Builder, array_type
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.ir.dtypes import f8e8m0, f32, i32
+from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add, Cast
 from tilesmith.ops.quantize import Dequantize
+from tilesmith.ops.shape import Expand, Reshape
 from tilesmith.ops.slicing import Flip
 from tilesmith.support.errors import UnsupportedError
 
@@ -97,14 +100,40 @@ def test_what_onnx_lacks_is_named():
         to_onnx(b.finish(b.add(Flip((1,)), x)))
 
 
-def test_open_sizes_are_refused():
-    model = helper.make_model(
-        helper.make_graph(
-            [helper.make_node("Relu", ["x"], ["y"])],
-            "open",
-            [helper.make_tensor_value_info("x", 1, ["n", 3])],
-            [helper.make_tensor_value_info("y", 1, ["n", 3])],
-        )
-    )
-    with pytest.raises(UnsupportedError, match="input 'x': expected a fixed shape to write ONNX"):
-        to_onnx(load(model))
+def test_open_sizes_stay_open():
+    """Sizes that a window makes, products of sizes, quotients of negative numbers."""
+    nodes = [
+        helper.make_node(
+            "MaxPool", ["x"], ["p"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4
+        ),
+        helper.make_node("Flatten", ["p"], ["y"], axis=2),
+        helper.make_node("Constant", [], ["all"], value_ints=[-1]),
+        helper.make_node("Transpose", ["p"], ["t"], perm=[2, 0, 1, 3]),
+        helper.make_node("Reshape", ["t", "all"], ["z"]),
+        helper.make_node("Constant", [], ["rows"], value_ints=[0, 0, -1]),
+        helper.make_node("Reshape", ["p", "rows"], ["r"]),
+    ]
+    x = helper.make_tensor_value_info("x", 1, ["n", 2, "h", "w"])
+    outputs = [helper.make_tensor_value_info(n, 1, None) for n in "yzr"]
+    graph = load(helper.make_model(helper.make_graph(nodes, "open", [x], outputs)))
+    model = to_onnx(graph)
+    onnx.checker.check_model(model, full_check=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    assert [i.shape for i in session.get_inputs()] == [["n", 2, "h", "w"]]
+    again = load(model)
+    for shape in ((1, 2, 7, 9), (3, 2, 8, 12), (2, 2, 1, 1)):
+        inputs = {"x": np.random.default_rng(0).standard_normal(shape, np.float32)}
+        wanted = evaluate(graph, inputs)
+        for name, found in zip(graph.output_names, session.run(None, inputs), strict=True):
+            assert np.array_equal(found, wanted[name])
+            assert np.array_equal(evaluate(again, inputs)[name], wanted[name])
+
+
+def test_a_size_that_no_input_has_is_refused():
+    n = symbol("n")
+    b = Builder("twice")
+    x = b.input("x", TensorType(f32, (2 * n, 3)))
+    y = b.add(Reshape((n, 6)), x)
+    z = b.add(Expand((n, n, 6)), y)
+    with pytest.raises(UnsupportedError, match="no form in ONNX is known for the extent n"):
+        to_onnx(b.finish(z))

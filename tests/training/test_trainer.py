@@ -13,6 +13,7 @@ from onnx import numpy_helper
 from small_training import classifier, samples
 
 import tilesmith as ts
+from tilesmith.frontend.load import load
 from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.training import SGD, Batches, CrossEntropy, EarlyStopping, Epoch
 
@@ -44,6 +45,16 @@ def test_a_trained_onnx_model_runs_in_onnx_runtime_with_its_own_names(tmp_path: 
     for tensor in kept.graph.initializer:
         tensor.CopyFrom(next(t for t in source.graph.initializer if t.name == tensor.name))
     assert kept == source, "only the weights differ"
+
+
+def test_a_trained_graph_is_written_with_its_open_batch(tmp_path: Path) -> None:
+    path = tmp_path / "trained.onnx"
+    trainer = ts.Trainer(load(classifier()), optimizer=FAST)
+    trainer.fit(BATCHES)
+    trainer.save_onnx(path)
+    exe = ts.compile(trainer.model())
+    for rows in (1, 7):
+        np.testing.assert_allclose(_answers(path, X[:rows]), exe(X[:rows]), rtol=1e-5, atol=1e-5)
 
 
 def test_only_the_weights_that_a_pattern_names_are_trained(tmp_path: Path) -> None:

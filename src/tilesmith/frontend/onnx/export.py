@@ -30,18 +30,14 @@ LARGEST = 1 << 31
 
 
 def to_onnx(graph: Graph) -> ModelProto:
-    """An ONNX model that computes `graph`, whose sizes are fixed.
+    """An ONNX model that computes `graph`.  Open dimensions stay open; their ranges are not
+    written.
 
-    Raises UnsupportedError for open sizes, or with the names of all operators that ONNX lacks.
+    Raises UnsupportedError with the names of all operators that ONNX lacks, or for an extent that
+    ONNX can't compute from the shapes of the inputs.
     """
     from onnx import helper
 
-    for v in graph.inputs:
-        if not v.type.is_static:
-            raise UnsupportedError(
-                f"input {v.name!r}: expected a fixed shape to write ONNX, found {v.type}; give "
-                "shapes="
-            )
     graph = decompose_only(graph, lambda op: type(op) not in WRITERS)
     lacking = sorted({n.op.name for n in graph.nodes if type(n.op) not in WRITERS})
     if lacking:

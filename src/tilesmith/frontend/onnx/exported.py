@@ -202,12 +202,16 @@ def _pool(w: Writer, n: Node) -> None:
 
 @_writes(shape.Reshape)
 def _reshape(w: Writer, n: Node) -> None:
-    w.write(n, "Reshape", w.numbers(n.outputs[0].type.static_shape), allowzero=1)
+    sizes = n.outputs[0].shape
+    known = [d for d in sizes if isinstance(d, int)]
+    if len(known) == len(sizes) - 1 and all(known):
+        sizes = [d if isinstance(d, int) else -1 for d in sizes]  # which needs no computation
+    w.write(n, "Reshape", w.numbers(sizes), allowzero=1)
 
 
 @_writes(shape.Expand)
 def _expand(w: Writer, n: Node) -> None:
-    w.write(n, "Expand", w.numbers(n.outputs[0].type.static_shape))
+    w.write(n, "Expand", w.numbers(n.outputs[0].shape))
 
 
 @_writes(shape.Squeeze, shape.Unsqueeze)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.dtypes import DType
+from tilesmith.ir.expr import Binary, Const, Expr, Unary, Var
+from tilesmith.ir.types import Dim
 from tilesmith.ops.base import Op
 from tilesmith.support.errors import UnsupportedError
 
@@ -16,6 +19,9 @@ from .tensors import ELEMENT_TYPES
 
 CODES = {d: code for code, d in ELEMENT_TYPES.items()}
 """ONNX's numbers of element types."""
+
+_ARITHMETIC = {"add": "Add", "sub": "Sub", "mul": "Mul", "min": "Min", "max": "Max"}
+"""ONNX's operators of extents."""
 
 
 class Writer:
@@ -32,6 +38,7 @@ class Writer:
         self._names: dict[Value, str] = {}
         self._taken = set(graph.output_names) | {v.name for v in graph.inputs}
         self._constants: dict[tuple[str, bytes], str] = {}
+        self._extents: dict[Dim, str] = {}
         for v in graph.inputs:
             self._names[v] = v.name
         if shared := {v.name for v in graph.inputs} & set(graph.output_names):
@@ -55,9 +62,44 @@ class Writer:
             self._initialize(self._constants[key], array, dtype)
         return self._constants[key]
 
-    def numbers(self, values: Any) -> str:
-        """The name of a constant of i64, as ONNX's shapes and axes are."""
-        return self.constant(np.asarray(values, np.int64))
+    def numbers(self, values: Dim | Sequence[Dim]) -> str:
+        """The name of a scalar or a vector of i64, as ONNX's shapes and axes are.  It is a constant
+        if all its numbers are known; open extents are computed from the shapes of the inputs.
+        """
+        if isinstance(values, Expr):
+            return self.between("Squeeze", [self._extent(values)])
+        if isinstance(values, int) or not any(isinstance(d, Expr) for d in values):
+            return self.constant(np.asarray(values, np.int64))
+        return self.between("Concat", [self._extent(d) for d in values], axis=0)
+
+    def _extent(self, d: Dim) -> str:
+        """The name of a vector of one number, an extent."""
+        if d not in self._extents:
+            self._extents[d] = self._new_extent(d)
+        return self._extents[d]
+
+    def _new_extent(self, d: Dim) -> str:
+        match d:
+            case int():
+                return self.numbers([d])
+            case Const():
+                return self.numbers([int(d.value)])
+            case Unary("neg", a):
+                return self.between("Neg", [self._extent(a)])
+            case Binary(op, a, b) if op in _ARITHMETIC:
+                return self.between(_ARITHMETIC[op], [self._extent(a), self._extent(b)])
+            case Binary("floormod", a, b):
+                return self.between("Mod", [self._extent(a), self._extent(b)])
+            case Binary("floordiv", a, b):  # ONNX's quotients are rounded towards zero
+                terms = [self._extent(a), self._extent(b)]
+                whole = self.between("Sub", [terms[0], self.between("Mod", terms)])
+                return self.between("Div", [whole, terms[1]])
+            case Var():
+                for v in self.graph.inputs:
+                    for axis, extent in enumerate(v.shape):
+                        if extent is d:
+                            return self.between("Shape", [v.name], start=axis, end=axis + 1)
+        raise UnsupportedError(f"no form in ONNX is known for the extent {d}; give shapes=")
 
     def put(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> None:
         """Add a node.  Attributes that are None are omitted."""
@@ -82,12 +124,13 @@ class Writer:
         return result
 
     def info(self, name: str, v: Value) -> Any:
-        """The declaration of an input or output."""
+        """The declaration of an input or output.  An extent that is computed has no name."""
         from onnx import helper
 
-        if not v.type.is_static:
-            raise UnsupportedError(f"{name!r}: expected a fixed shape, found {v.type}")
-        return helper.make_tensor_value_info(name, CODES[v.dtype], v.type.static_shape)
+        dims = [
+            d if isinstance(d, int) else d.name if isinstance(d, Var) else None for d in v.shape
+        ]
+        return helper.make_tensor_value_info(name, CODES[v.dtype], dims)
 
     def only_reader(self, v: Value, kind: type[Op]) -> Node | None:
         """The node of this kind that is the only reader of `v`, if there is one."""
