@@ -25,7 +25,7 @@ from .objects import OBJECTS, Unwilling
 
 LONGEST = 5000
 """Letters of a message; what a compiler says may be in it."""
-LONG = ("repeats", "seconds", "trials", "tune")
+LONG = ("epochs", "repeats", "seconds", "trials", "tune")
 HUGE = (*(f"int {1 << n}" for n in (31, 63, 70)), "float 1e308", "float inf")
 """Numbers with which calls last as long as they ought to, where they say how long."""
 

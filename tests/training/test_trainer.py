@@ -57,6 +57,15 @@ def test_a_trained_graph_is_written_with_its_open_batch(tmp_path: Path) -> None:
         np.testing.assert_allclose(_answers(path, X[:rows]), exe(X[:rows]), rtol=1e-5, atol=1e-5)
 
 
+def test_batches_that_end_in_an_error_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "closed").touch()
+    with (tmp_path / "closed").open() as file:
+        pass
+    trainer = ts.Trainer(classifier(), optimizer=FAST)
+    with pytest.raises(UsageError, match=r"expected batches, found .*closed file"):
+        trainer.evaluate(file)
+
+
 def test_only_the_weights_that_a_pattern_names_are_trained(tmp_path: Path) -> None:
     source = classifier()
     trainer = ts.Trainer(source, optimizer=FAST, trainable="head.*")

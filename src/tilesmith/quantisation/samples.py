@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilesmith.graph.nodes import Graph, Value
-from tilesmith.support.arguments import shown
+from tilesmith.support.arguments import each, shown
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.arrays import bare
 from tilesmith.support.errors import ModelError, UsageError
@@ -46,7 +46,7 @@ class Samples:
                 raise UsageError(f"expected a path, found {shown(data)}") from None
             self._parts = _files(place)
         elif isinstance(data, Iterable):
-            parts = [data] if isinstance(data, Mapping) else _each(data)
+            parts = [data] if isinstance(data, Mapping) else each(data, "samples")
             # each is examined before the next is asked for: a generator may be endless
             self._parts = [self._whole(part, f"sample {i}") for i, part in enumerate(parts)]
         else:
@@ -127,14 +127,6 @@ class Samples:
                 kind = "a NaN" if np.isnan(array).any() else "an infinity"
                 raise ModelError(f"{where}: input {v.name!r} holds {kind}; calibrate without it")
         return sample
-
-
-def _each(data: Iterable[Any]) -> Iterator[Any]:
-    """The samples of an iterable.  Raises UsageError if it can't be iterated over."""
-    try:
-        yield from data
-    except (TypeError, ValueError, RuntimeError) as e:  # errors of NumPy and PyTorch
-        raise UsageError(f"expected samples, found {shown(data)}: {e}") from e
 
 
 def _array(value: Any, where: str) -> np.ndarray:

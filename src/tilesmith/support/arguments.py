@@ -18,7 +18,7 @@ import collections.abc
 import inspect
 import os
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, wraps
 from numbers import Integral, Real
@@ -39,10 +39,11 @@ from typing import (
     get_type_hints,
 )
 
-from .errors import TilesmithError
+from .errors import TilesmithError, UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
 _MOST_LETTERS = 80
@@ -50,6 +51,17 @@ _MOST_ITEMS = 4
 _LONGEST_PATH = 4096  # in bytes; no operating system allows a longer path
 _DEPTH = 2
 _OURS = "tilesmith."
+
+
+def each(items: Iterable[T], what: str) -> Iterator[T]:
+    """The items of an iterable of a caller.  Raises UsageError if it can't be iterated over.
+
+    what: the items' name in the message.
+    """
+    try:
+        yield from items
+    except (TypeError, ValueError, RuntimeError) as e:  # errors of files, NumPy and PyTorch
+        raise UsageError(f"expected {what}, found {shown(items)}: {e}") from e
 
 
 def shown(value: object, depth: int = _DEPTH) -> str:

@@ -24,7 +24,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.runtime.arrays import to_numpy
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.weights import read_safetensors, write_safetensors
-from tilesmith.support.arguments import checked, shown
+from tilesmith.support.arguments import checked, each, shown
 from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.foreign import is_module
 from tilesmith.support.options import Options
@@ -83,8 +83,9 @@ class EarlyStopping:
     best: float = math.inf
     waited: int = 0
 
-    @checked(UsageError)
     def __call__(self, trainer: Trainer, epoch: Epoch) -> bool:
+        if not isinstance(epoch, Epoch):
+            raise UsageError(f"early stopping: expected an Epoch, found {shown(epoch)}")
         measures = epoch.validation or epoch.measures
         if self.measure not in measures:
             raise UsageError(
@@ -427,7 +428,7 @@ class _Plan:
 
 
 def _of_epoch(batches: Any, number: int) -> Iterable[Any]:
-    return batches.epoch(number) if isinstance(batches, Batches) else batches
+    return batches.epoch(number) if isinstance(batches, Batches) else each(batches, "batches")
 
 
 def _named(name: str, known: Mapping[str, type[T]], what: str) -> type[T]:
