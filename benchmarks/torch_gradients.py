@@ -21,7 +21,6 @@ import argparse
 import itertools
 import math
 import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -30,11 +29,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # the other modules, however this one is found
 
-import children
 import tilesmith as ts
 from tilesmith.frontend.torch.capture import captured
 from tilesmith.graph.evaluate import evaluate
-from torch_operators import BAR, MEMORY, SECONDS, Kept, counted
+from torch_operators import BAR, Kept, counted
 from torch_samples import (
     CRASHED,
     NOT_EXPORTED,
@@ -161,18 +159,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin none after these")
     given = parser.parse_args()
     keys = entries([n for n in given.operators.split(",") if n])
-    kept = Kept(given.results)
-    waiting = [key for key in keys if shown_name(*key) not in kept.results]
-    end = time.monotonic() + given.seconds
-    found = children.each(waiting, lambda key: run(*key, given.samples), SECONDS, MEMORY)
-    for key in waiting:
-        if time.monotonic() >= end:
-            break
-        r = next(found)
-        result = Result.died(key, r.reason) if isinstance(r, children.Died) else r
-        kept.add(result)
-        print(f"{result.name}: {result.counts} {result.reason}", flush=True)
-    results = [kept.results[n] for n in (shown_name(*k) for k in keys) if n in kept.results]
+    results = Kept(given.results).complete(
+        keys, lambda key: run(*key, given.samples), given.seconds
+    )
     total: Counter[str] = Counter()
     for r in results:
         total.update(r.counts)

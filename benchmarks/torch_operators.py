@@ -27,8 +27,9 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parent))  # the other modules, however this one is found
 
@@ -157,6 +158,10 @@ def _failures(results: Sequence[Result]) -> list[str]:
     return lines
 
 
+Key: TypeAlias = tuple[str, str]
+"""An entry of OpInfo: its name and its variant."""
+
+
 class Kept:
     """Results by name, also in a JSON file if there is one."""
 
@@ -174,6 +179,24 @@ class Kept:
             rows = [{**vars(r), "overloads": sorted(r.overloads)} for r in self.results.values()]
             self._path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
+    def complete(
+        self, keys: Sequence[Key], of: Callable[[Key], Result], seconds: float
+    ) -> list[Result]:
+        """The results of entries.  What is missing is measured, each entry in a process of its own,
+        and none begins after `seconds`.
+        """
+        waiting = [key for key in keys if shown_name(*key) not in self.results]
+        end = time.monotonic() + seconds
+        found = children.each(waiting, of, SECONDS, MEMORY)
+        for key in waiting:
+            if time.monotonic() >= end:
+                break
+            r = next(found)
+            result = Result.died(key, r.reason) if isinstance(r, children.Died) else r
+            self.add(result)
+            print(f"{result.name}: {result.counts} {result.reason}", flush=True)
+        return [self.results[n] for n in (shown_name(*k) for k in keys) if n in self.results]
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -189,24 +212,11 @@ def main() -> int:
         PAGE.write_text(with_list(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
         return 0
     keys = entries([n for n in given.operators.split(",") if n], beyond=not given.core)
-    kept = Kept(given.results)
-    waiting = [key for key in keys if shown_name(*key) not in kept.results]
-
-    def of(key: tuple[str, str]) -> Result:
-        return run(*key, given.samples)
-
-    end = time.monotonic() + given.seconds
-    found = children.each(waiting, of, SECONDS, MEMORY)
-    for key in waiting:
-        if time.monotonic() >= end:
-            break
-        r = next(found)
-        result = Result.died(key, r.reason) if isinstance(r, children.Died) else r
-        kept.add(result)
-        print(f"{result.name}: {result.counts} {result.reason}", flush=True)
-    names = [shown_name(*key) for key in keys]
-    results = [kept.results[name] for name in names if name in kept.results]
-    missing = [name for name in names if name not in kept.results]
+    results = Kept(given.results).complete(
+        keys, lambda key: run(*key, given.samples), given.seconds
+    )
+    had = {r.name for r in results}
+    missing = [n for n in (shown_name(*key) for key in keys) if n not in had]
     total = totals(results)
     passed, whole = counted(total)
     print(f"{passed} of {whole} samples pass ({passed / max(whole, 1):.1%}); {dict(total)}")

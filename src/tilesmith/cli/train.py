@@ -58,7 +58,7 @@ def command(
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data.")] = 1,
     batch: Annotated[
         int | None,
-        typer.Option("--batch", help=f"Samples in a batch (default: the model's, or {_SIZE})."),
+        typer.Option("--batch", min=1, help=f"Its samples (default: the model's, or {_SIZE})."),
     ] = None,
     trainable: Annotated[
         list[str] | None,
