@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from tilesmith.ops.gradients.doc import NONE, render
 from tilesmith.ops.linalg import Det
 from tilesmith.ops.pool import MaxPool
 from tilesmith.ops.scan import CumMax, CumMin, Scan
-from tilesmith.ops.scatter import ScatterElements
+from tilesmith.ops.scatter import ScatterElements, ScatterNd
 from tilesmith.ops.table import FAMILIES
 from tilesmith.support.errors import ModelError, UnsupportedError
 
@@ -62,6 +63,14 @@ def _is_smooth(case: Case) -> bool:
         return False  # the first result is minus infinity
     if isinstance(case.op, ew.StopGradient) or getattr(case.op, "beta", 1.0) == 0.0:
         return False  # the gradient is not the slope; an operand is not read
+    if isinstance(case.op, (ScatterElements, ScatterNd)) and case.op.reduction == "none":
+        data, indices, updates = arrays
+        count = evaluate(
+            _graph(replace(case.op, reduction="add"), [data * 0, indices, updates * 0 + 1]),
+            {"x0": data * 0, "x1": indices, "x2": updates * 0 + 1},
+        )
+        if max(y.max() for y in count.values()) > 1:
+            return False  # updates share a place: the gradient is PyTorch's, not the slope
     if isinstance(case.op, Det) and (np.linalg.det(arrays[0]) == 0).any():
         return False
     try:
@@ -205,6 +214,20 @@ def test_max_pool_takes_the_first_maximum_as_pytorch_does() -> None:
     torch.nn.functional.max_pool2d(t, 3, 2, 1).sum().backward()
     found = evaluate(made, {"x0": x, "d_output": np.ones((1, 2, 3, 3))})["d_x0"]
     np.testing.assert_array_equal(found, t.grad.numpy())
+
+
+def test_updates_that_share_a_place_have_its_gradient_each_as_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    places, updates = np.asarray([[0, 2, 2, 1]]), np.arange(4.0)[None]
+    graph = _graph(ScatterElements(1), [np.zeros((1, 5)), places, updates])
+    made = differentiate(graph, [0], [graph.inputs[0], graph.inputs[2]])
+    x, u = (torch.tensor(v, requires_grad=True) for v in (np.zeros((1, 5)), updates))
+    g = np.random.default_rng(0).standard_normal((1, 5))
+    x.scatter(1, torch.tensor(places), u).backward(torch.from_numpy(g))
+    given = {"x0": np.zeros((1, 5)), "x1": places, "x2": updates, "d_output": g}
+    found = evaluate(made, given)
+    np.testing.assert_array_equal(found["d_x0"], x.grad.numpy())
+    np.testing.assert_array_equal(found["d_x2"], u.grad.numpy())
 
 
 @pytest.mark.parametrize(("reduction", "name"), [("mul", "prod"), ("max", "amax"), ("min", "amin")])

@@ -6,13 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tilesmith.ir.dtypes import i64
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.functions import where
 from tilesmith.ops.gather import Gather, GatherElements, GatherNd
-from tilesmith.ops.rules import product
 from tilesmith.ops.scatter import ScatterElements, ScatterNd
-from tilesmith.ops.sizes import Iota
 from tilesmith.ops.sort import TopK
 
 from .call import Call, gradient, zeros
@@ -53,19 +50,16 @@ def gather_nd(call: Call) -> tuple[Any, ...]:
 
 @gradient(ScatterElements, ScatterNd)
 def scatter(call: Call) -> tuple[Any, ...]:
-    """The updates' gradient is a lookup.  A replaced element, and an update that a later one
-    replaces, have the gradient 0.  Equal extremes share the gradient evenly.  In a product, each
-    factor has the product of the others.
+    """Each update has the gradient of its place, also updates that share a place, as in PyTorch.
+    A replaced element has the gradient 0.  Equal extremes share the gradient evenly.  In a product,
+    each factor has the product of the others.
     """
     op, b, g = call.op, call.builder, call.cotangent
     data, indices, updates = call.inputs
     lookup = GatherNd() if isinstance(op, ScatterNd) else GatherElements(op.axis)
     if op.reduction == "none":
         to_data = b.add(op, g, indices, zeros(b, updates.type))
-        numbers = b.add(Iota(product(updates.type.shape))).reshape(*updates.type.shape)
-        nothing = zeros(b, TensorType(i64, data.type.shape))
-        last = b.add(lookup, b.add(op, nothing, indices, numbers), indices)
-        return to_data, None, where(last.equals(numbers), b.add(lookup, g, indices), 0)
+        return to_data, None, b.add(lookup, g, indices)
 
     def counted(value: Any) -> Any:
         """For each element, the number of its operands that equal the element of `value`."""
