@@ -31,7 +31,6 @@ from tilesmith.ir.grammar import (
     Result,
     Role,
     fields_with,
-    items_in,
     values_of,
 )
 from tilesmith.ir.layout import Layout
@@ -250,22 +249,25 @@ def with_values(graph: Graph, new: Mapping[Value, Value]) -> Graph:
 
 def _extents(part: object) -> Iterator[Expr]:
     """The symbolic extents in a part of a program, in the order of its text."""
-    for item in items_in(part):
-        match item:
-            case Expr():
-                yield item
-            case TensorType():
-                yield from _extents(item.shape)
-            case Value():
-                yield from _extents(item.type)
-            case Node():
-                yield from _extents((item.outputs, item.op))
-            case Op():
-                yield from _extents(tuple(item.attributes.values()))
-            case Graph():
-                yield from _extents((item.inputs, item.nodes))
-            case _:
-                pass
+    match part:
+        case tuple():
+            for item in part:
+                if type(item) is not int:  # most items are numbers
+                    yield from _extents(item)
+        case Expr():
+            yield part
+        case Value():
+            yield from _extents(part.type.shape)
+        case TensorType():
+            yield from _extents(part.shape)
+        case Node():
+            yield from _extents((part.outputs, part.op))
+        case Op():
+            yield from _extents(tuple(part.attributes.values()))
+        case Graph():
+            yield from _extents((part.inputs, part.nodes))
+        case _:
+            pass
 
 
 @dataclass(frozen=True)

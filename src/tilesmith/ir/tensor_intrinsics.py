@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import permutations
 from typing import Any
 
@@ -22,7 +22,7 @@ from tilesmith.support.errors import UsageError
 
 from .cpu_model import CpuModel
 from .dtypes import DType
-from .expr import Binary, Const, Expr, Load, TensorCall, Var, same_labels
+from .expr import Binary, Const, Expr, Load, TensorCall, Var, post_order, same_labels
 
 _COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 
@@ -249,11 +249,9 @@ def of_steps(intrinsic: TensorIntrinsic, steps: int) -> TensorIntrinsic | None:
     return _families[family](intrinsic.extents[0], steps) if family in _families else None
 
 
-def _loads(e: Expr) -> Iterator[Load]:
-    if isinstance(e, Load):
-        yield e
-    for child in e.children:
-        yield from _loads(child)
+@cache
+def _loads(term: Expr) -> tuple[Load, ...]:
+    return tuple(e for e in post_order(term) if isinstance(e, Load))
 
 
 Binding = dict[Operand, Load]
