@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
+from tilesmith.cli.inspect import command
 from tilesmith.codegen.targets import host, target
 from tilesmith.runtime import bundle, host_runner
 from tilesmith.runtime.tsm import load_program
@@ -145,6 +146,22 @@ def test_the_command_line_writes_all_targets_of_a_list(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "m.tsm") as z:
         levels = json.loads(z.read("manifest.json"))["levels"]
     assert [level["target"]["name"] for level in levels] == ["x86-64-v3", "x86-64-v2"]
+
+
+def test_inspect_shows_what_each_level_holds(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(saved, json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert [level["target"] for level in facts["levels"]] == [AMX, *LEVELS]
+    for level in facts["levels"]:
+        assert level["kernels"] > 0
+        assert level["code_bytes"] > 0
+        assert level["own_weight_bytes"] + 4 * TABLE[0] * TABLE[1] <= level["weight_bytes"]
+    command(saved)
+    shown = capsys.readouterr().out
+    assert "its own alone" in shown
+    assert all(level in shown for level in LEVELS)
 
 
 def rewritten(saved: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:

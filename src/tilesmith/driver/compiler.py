@@ -49,6 +49,7 @@ from .partitioned import joined, on_cpu, parts_of
 from .passes import lower_loops, optimise
 from .precision import check_precision
 from .request import Request
+from .saved.constants import completed
 from .saved.program import SavedProgram
 from .session import Session, recorded
 from .tuned import apply_tuning
@@ -259,7 +260,7 @@ def _pack(fused: Graph, session: Session, saved: SavedProgram | None) -> Packed:
         return pack(fused, session)
     packed = pack(fused, session, saved.allocate)
     with session.timings.stage("hash", under=()):
-        saved.complete(packed[0])
+        completed(packed[0])
     return packed
 
 

@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -321,8 +322,16 @@ def loaded(request: Request) -> Executable:
     from tilesmith.runtime.limits import Limits
     from tilesmith.runtime.tsm import load_program
 
+    from .saved.constants import allocated_to_share, shared
+
     limits = Limits.of(request.options)
-    program = load_program(request.model, require_signature=request.require_signature)
+    cache = cache_of(request.options, "programs")
+    if cache is None:
+        program = load_program(request.model, require_signature=request.require_signature)
+    else:
+        allocate = partial(allocated_to_share, cache)
+        program = load_program(request.model, cache.file, request.require_signature, allocate)
+        program = replace(program, constants=shared(cache, program.constants))
     limits.check(program.target)
     return Executable(program, request.options.threads, limits)
 

@@ -2,7 +2,8 @@
 
 A ZIP archive without compression: `manifest.json`, `code/N.o` and `weights.bin`; for a program that
 consists of parts also a file `parts/N.tsm` for each part.  The whole file is read into memory of
-this process.  So overwriting or truncating the file later changes no executable.
+this process.  So overwriting or truncating the file later changes no executable.  A caller with a
+cache may look for the weights there, so that processes share them (`find_weights`, `allocate`).
 
 A bundle (`runtime.bundle`) holds a model compiled for several levels of a processor: `levels/N.tsm`
 are archives without weights, the best level first, and `weights.bin` has the weights of all levels.
@@ -30,7 +31,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeAlias
+from typing import IO, Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -46,6 +47,8 @@ from .native import aligned_bytes
 from .program import Blob, Program
 from .signing import secret_key, sign_file, signed_contents
 from .stubs import check_module_name, write_stubs
+
+T = TypeVar("T")
 
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
@@ -133,6 +136,9 @@ FindWeights: TypeAlias = Callable[[str], Path | None]
 """Maps the `content_key` of weights to the path of a file with their bytes, which nobody changes,
 or to None.
 """
+
+Allocate: TypeAlias = Callable[[int], Blob]
+"""Maps a number of bytes to memory for weights."""
 
 
 def write_program(program: Program, f: IO[bytes], weights: str | None = None) -> None:
@@ -222,15 +228,38 @@ def load_program(
     path: str | os.PathLike[str] | bytes | bytearray | memoryview,
     find_weights: FindWeights | None = None,
     require_signature: str | os.PathLike[str] | None = None,
+    allocate: Allocate = aligned_bytes,
 ) -> Program:
     """The program in the file at `path`, or in the bytes of one.
 
     find_weights: finds a file of the weights, which is mapped instead of reading those in the
         archive.
+    allocate: gives memory for the weights that are read from the archive, by their bytes.
     require_signature: the public key with which the file must be signed.
 
     Raises ModelError if the file is not a sound `.tsm`, SignatureError if it is not signed.
     """
+    return _opened(
+        path,
+        require_signature,
+        lambda name, f, z: _read(name, f, z, find_weights, allocate),
+    )
+
+
+def load_levels(path: str | os.PathLike[str]) -> tuple[Program, ...]:
+    """The programs of all levels in a file, the best level first, whatever this machine can run.
+
+    Raises ModelError if the file is not a sound `.tsm`.
+    """
+    return _opened(path, None, _read_all)
+
+
+def _opened(
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview,
+    require_signature: str | os.PathLike[str] | None,
+    read: Callable[[Path, IO[bytes], zipfile.ZipFile], T],
+) -> T:
+    """The result of `read` for the archive at `path`, or in the bytes of one."""
     if isinstance(path, (bytes, bytearray, memoryview)):
         if require_signature is not None:
             raise UsageError("a signature is a file beside the .tsm file; give the file's path")
@@ -248,7 +277,7 @@ def load_program(
         else:  # read the bytes that were checked, since the file may change meanwhile
             opened = io.BytesIO(signed_contents(path, Path(require_signature)))
         with opened as f, zipfile.ZipFile(f) as z:
-            return _read(path, f, z, find_weights)
+            return read(path, f, z)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
     except (
@@ -270,6 +299,7 @@ def _read(
     f: IO[bytes],
     z: zipfile.ZipFile,
     find_weights: FindWeights | None,
+    allocate: Allocate,
     gather: Callable[[int], Blob] | None = None,
 ) -> Program:
     """The program in an archive.
@@ -280,7 +310,8 @@ def _read(
     entries = _entries(path, f, z)
     manifest = _manifest(path, z, entries)
     if "levels" in manifest and gather is None:
-        return _read_level(path, f, z, entries, manifest["levels"], find_weights)
+        targets, read = _levels(path, f, z, entries, manifest["levels"])
+        return read(best_level(path, targets), find_weights, allocate)
     try:
         program, code, weights = from_manifest(manifest)
         key = manifest["weights_key"]
@@ -300,7 +331,7 @@ def _read(
         for name, digest in parts.items()
     ]
     if own and gather is None:
-        gather = partial(_weights, path, f, entries[_WEIGHTS])
+        gather = partial(_weights, path, f, entries[_WEIGHTS], allocate)
     blob = _shared(find_weights, key, weights, manifest.get("weights_checksum"))
     if blob is None:
         if gather is None:
@@ -311,15 +342,24 @@ def _read(
     return replace(program, constants=blob, objects=objects, parts=tuple(made_parts))
 
 
-def _read_level(
+def _read_all(path: Path, f: IO[bytes], z: zipfile.ZipFile) -> tuple[Program, ...]:
+    """The programs of all levels in an archive."""
+    entries = _entries(path, f, z)
+    manifest = _manifest(path, z, entries)
+    if "levels" not in manifest:
+        return (_read(path, f, z, None, aligned_bytes),)
+    targets, read = _levels(path, f, z, entries, manifest["levels"])
+    return tuple(read(number, None, aligned_bytes) for number in range(len(targets)))
+
+
+def _levels(
     path: Path,
     f: IO[bytes],
     z: zipfile.ZipFile,
     entries: dict[str, zipfile.ZipInfo],
     levels: Any,
-    find_weights: FindWeights | None,
-) -> Program:
-    """The program of a bundle for the best level that this machine supports."""
+) -> tuple[list[Target], Callable[[int, FindWeights | None, Allocate], Program]]:
+    """The targets of a bundle's levels, and a function that reads the program of a level."""
     try:
         names = {level["file"] for level in levels}
         targets = [Target.from_json(level["target"]) for level in levels]
@@ -328,11 +368,14 @@ def _read_level(
         _bad(path, f"its manifest is malformed: {type(e).__name__}: {e}")
     if set(entries) != {_MANIFEST, _WEIGHTS} | names or len(names) != len(targets) or not names:
         _bad(path, "its entries are not those that the manifest lists")
-    number = best_level(path, targets)
-    data = io.BytesIO(_checked(path, z, entries, levels[number], _CODE_LIMIT))
-    gather = partial(_gathered, path, f, entries[_WEIGHTS], spans[number])
-    with zipfile.ZipFile(data) as level:
-        return _read(path, data, level, find_weights, gather)
+
+    def read(number: int, find_weights: FindWeights | None, allocate: Allocate) -> Program:
+        data = io.BytesIO(_checked(path, z, entries, levels[number], _CODE_LIMIT))
+        gather = partial(_gathered, path, f, entries[_WEIGHTS], allocate, spans[number])
+        with zipfile.ZipFile(data) as level:
+            return _read(path, data, level, find_weights, allocate, gather)
+
+    return targets, read
 
 
 def _span(value: Any) -> Span:
@@ -419,15 +462,26 @@ def _contents(
     return z.read(info)  # this also checks the CRC
 
 
-def _weights(path: Path, f: IO[bytes], info: zipfile.ZipInfo, size: int) -> Blob:
+def _weights(
+    path: Path,
+    f: IO[bytes],
+    info: zipfile.ZipInfo,
+    allocate: Allocate,
+    size: int,
+) -> Blob:
     """A private copy of the weights in the archive."""
     if info.file_size != size:
         _bad(path, f"the manifest says {size} bytes of weights, the archive {info.file_size}")
-    return _gathered(path, f, info, [(0, size)], size)
+    return _gathered(path, f, info, allocate, [(0, size)], size)
 
 
 def _gathered(
-    path: Path, f: IO[bytes], info: zipfile.ZipInfo, spans: Sequence[Span], size: int
+    path: Path,
+    f: IO[bytes],
+    info: zipfile.ZipInfo,
+    allocate: Allocate,
+    spans: Sequence[Span],
+    size: int,
 ) -> Blob:
     """A private copy of parts of the weights in the archive, one after the other."""
     f.seek(info.header_offset)
@@ -437,7 +491,7 @@ def _gathered(
     if sum(count for _, count in spans) != size:
         _bad(path, f"the pieces of its weights do not have {size} bytes together")
     start = info.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
-    blob = aligned_bytes(size)
+    blob = allocate(size)
     filled = 0
     for begin, count in spans:
         f.seek(start + begin)
@@ -455,15 +509,18 @@ def _shared(
 ) -> Blob | None:
     """The weights in a separate file, mapped into memory; None if there is no sound file."""
     file = None if find_weights is None else find_weights(key)
-    if file is None:
-        return None
+    blob = None if file is None else mapped(file, size)
+    return blob if blob is not None and checksum(blob) == expected else None
+
+
+def mapped(file: Path, size: int) -> Blob | None:
+    """A file of `size` bytes that nobody changes, mapped into memory; None if there is none."""
     try:
         if file.stat().st_size != size:
             return None
-        blob = np.asarray(np.memmap(file, np.uint8, "r", shape=(size,)))
+        return np.asarray(np.memmap(file, np.uint8, "r", shape=(size,)))
     except OSError:  # another process removed it
         return None
-    return blob if checksum(blob) == expected else None
 
 
 def _bad(path: Path, why: str) -> NoReturn:

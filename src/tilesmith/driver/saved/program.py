@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.driver.request import Request
+from tilesmith.driver.saved.constants import SHARE, allocated, room_of
 from tilesmith.driver.saved.identity import (
     Identified,
     Stamp,
@@ -33,16 +34,12 @@ from tilesmith.driver.saved.identity import (
     keeps_programs,
     stamp_of,
 )
-from tilesmith.runtime.native import zeroed_bytes
 from tilesmith.runtime.program import Blob, Program
 from tilesmith.runtime.threads import target_of, thread_count
 from tilesmith.runtime.tsm import load_program, write_program
-from tilesmith.support.cache import Cache, Room, cache_key, content_key
+from tilesmith.support.cache import Cache, cache_key, content_key
 from tilesmith.support.errors import ModelError, TilesmithError
 from tilesmith.support.options import Options, records_path
-
-SHARE = 1 / 3
-"""Largest fraction of the cache of programs that one program may take."""
 
 
 def kernel_cache(options: Options) -> Cache | None:
@@ -135,18 +132,8 @@ class SavedProgram:
             return None
 
     def allocate(self, size: int) -> Blob:
-        """Zeroed memory for the program's constants: a file of the cache where that is possible, so
-        that `keep` need not copy them.
-        """
-        room = self.cache.room(size) if size <= SHARE * self.cache.max_bytes else None
-        return zeroed_bytes(size) if room is None else np.frombuffer(room, np.uint8)
-
-    def complete(self, constants: Blob) -> None:
-        """Declare that the memory from `allocate` is filled."""
-        room = _room_of(constants)
-        if room is not None:
-            room.complete()
-            constants.flags.writeable = False
+        """Memory for the program's constants (see `constants.allocated`)."""
+        return allocated(self.cache, size)
 
     def keep(self, program: Program, uses: Sequence[str] = ()) -> None:
         """Keep the program that was just compiled, unless the model's file changed meanwhile.
@@ -161,7 +148,7 @@ class SavedProgram:
             return
         if not unchanged:
             return
-        room = _room_of(program.constants)
+        room = room_of(program.constants)
         known = room.key if room is not None else None
         weights = known or content_key(program.constants.data)
         if self.cache.file(weights) is None:
@@ -180,12 +167,6 @@ def _bytes(program: Program) -> int:
     """Bytes of weights and code, including those of the parts."""
     own = program.constants.nbytes + sum(map(len, program.objects.values()))
     return own + sum(map(_bytes, program.parts))
-
-
-def _room_of(blob: Blob) -> Room | None:
-    """The cache file that contains a blob of constants."""
-    owner = blob.base.obj if isinstance(blob.base, memoryview) else blob.base
-    return owner if isinstance(owner, Room) else None
 
 
 def _records(options: Options) -> str:
