@@ -306,6 +306,22 @@ def test_closing_answers_what_waits_or_drops_it(rows, monkeypatch):
     assert all(f.done() for f in futures[1])
 
 
+def test_a_batcher_that_nobody_closes_answers_and_ends_with_its_last_reference(rows):
+    before = set(threading.enumerate())
+    batcher = ts.Batcher(rows, max_wait=0.05)
+    x = np.ones((1, DEPTH), np.float32)
+    future = batcher.submit(x)
+    threads = set(threading.enumerate()) - before
+    assert threads
+    del batcher
+    np.testing.assert_array_equal(future.result()[1], -x)
+    del future
+    gc.collect()
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
 def test_requests_of_unequal_lengths_are_padded_and_cut(texts, monkeypatch):
     gate = Gate(monkeypatch, texts)
     options: Any = {"length": "time", "mask": "mask", "padding": {"x": 9.0}}

@@ -134,9 +134,15 @@ class Batcher:
         self._seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)
         self._process = os.getpid()
         self._pool = ThreadPoolExecutor(self.workers, "tilesmith-batch")
+        # The thread refers to the batcher only while there are requests, so that it ends with a
+        # batcher that nobody closes.
         self._dispatcher = threading.Thread(
-            target=self._dispatch, name="tilesmith-batcher", daemon=True
+            target=_dispatch,
+            args=(weakref.ref(self), self._changed),
+            name="tilesmith-batcher",
+            daemon=True,
         )
+        weakref.finalize(self, _wake, self._changed).atexit = False
         self._dispatcher.start()
 
     def __call__(self, *arrays: Any, deadline: float | None = None, **named: Any) -> Any:
@@ -247,7 +253,28 @@ class Batcher:
             if request is not None and self._queue.remove(request):
                 self._changed.notify()
 
-    def _dispatch(self) -> None:
+    @property
+    def _is_idle(self) -> bool:
+        return not len(self._queue) and not self._running
+
+    def _next(self) -> tuple[list[Request], list[Request]]:
+        """Wait for requests that have expired, or for a batch; both are empty if the batcher is
+        idle.
+        """
+        while not self._is_idle:
+            now = time.monotonic()
+            late = self._queue.expired(now)
+            is_free = self._running < self.workers
+            batch = self._queue.take(now, self._closed) if is_free else []
+            if late or batch:
+                self._running += bool(batch)
+                return late, batch
+            until = min(self._queue.next_expiry, self._queue.next_due if is_free else math.inf)
+            self._changed.wait(None if until == math.inf else max(0.0, until - now))
+        return [], []
+
+    def _serve(self) -> None:
+        """Start runs until the batcher is idle."""
         while True:
             with self._changed:
                 late, batch = self._next()
@@ -256,23 +283,6 @@ class Batcher:
             self._fail(late, "expired", DeadlineError, "the deadline passed before a run began")
             if batch:
                 self._start(batch)
-
-    def _next(self) -> tuple[list[Request], list[Request]]:
-        """Wait for requests that have expired, or for a batch; both are empty if the batcher is
-        closed and drained.
-        """
-        while True:
-            now = time.monotonic()
-            late = self._queue.expired(now)
-            is_free = self._running < self.workers
-            batch = self._queue.take(now, self._closed) if is_free else []
-            if late or batch:
-                self._running += bool(batch)
-                return late, batch
-            if self._closed and not len(self._queue) and not self._running:
-                return [], []
-            until = min(self._queue.next_expiry, self._queue.next_due if is_free else math.inf)
-            self._changed.wait(None if until == math.inf else max(0.0, until - now))
 
     def _start(self, batch: list[Request]) -> None:
         """Hand a batch to a worker, without the requests that were cancelled meanwhile."""
@@ -354,6 +364,26 @@ class Batcher:
                 f"Batcher: expected the process that made it ({self._process}), found process "
                 f"{os.getpid()}; make a batcher in each worker, after the fork"
             )
+
+
+def _dispatch(batcher: weakref.ref[Batcher], changed: threading.Condition) -> None:
+    """Serve a batcher until it is closed and idle, or no longer used."""
+    while True:
+        used = batcher()
+        if used is None:
+            return
+        used._serve()
+        with changed:
+            if used._is_idle and used.is_closed:
+                return
+            is_idle, used = used._is_idle, None
+            if is_idle and batcher() is not None:
+                changed.wait()
+
+
+def _wake(changed: threading.Condition) -> None:
+    with changed:
+        changed.notify_all()
 
 
 def _check_number(name: str, value: float | None, low: int, high: int) -> None:
