@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).resolve().parents[2] / "src"
+_DESCRIBING = ("option", "_field", "_flag")
+"""Ends of the names of functions that make a field of its description."""
 
 
 def _is_dataclass(node: ast.ClassDef) -> bool:
@@ -28,7 +30,7 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
             continue
         if s.target.id.startswith("_") or "ClassVar" in ast.unparse(s.annotation):
             continue
-        if isinstance(s.value, ast.Call) and ast.unparse(s.value.func).endswith("option"):
+        if isinstance(s.value, ast.Call) and ast.unparse(s.value.func).endswith(_DESCRIBING):
             continue
         yield s.target.id
 
