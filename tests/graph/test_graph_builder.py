@@ -13,7 +13,7 @@ from tilesmith.ops.elementwise import Add, Exp
 from tilesmith.ops.matmul import Gemm
 from tilesmith.ops.norm import Softmax
 from tilesmith.ops.slicing import Split
-from tilesmith.support.errors import InternalError, ModelError
+from tilesmith.support.errors import ModelError, UsageError
 
 MATRIX = TensorType(f32, (2, 6))
 
@@ -78,9 +78,9 @@ def test_names_must_be_unique() -> None:
 def test_values_of_another_graph_are_refused() -> None:
     stranger = Builder("other").input("x", MATRIX)
     b = Builder("mine")
-    with pytest.raises(InternalError, match="not a value of graph 'mine'"):
+    with pytest.raises(UsageError, match="not a value of graph 'mine'"):
         b.add(Exp(), stranger)
-    with pytest.raises(InternalError, match="not a value of graph 'mine'"):
+    with pytest.raises(UsageError, match="not a value of graph 'mine'"):
         b.finish(stranger)
 
 
@@ -96,5 +96,5 @@ def test_default_output_names() -> None:
 def test_include_names_an_input_without_a_value():
     b = Builder("inner")
     inner = b.finish(b.add(Exp(), b.input("x", TensorType(f32, (2, 4)))))
-    with pytest.raises(InternalError, match=r"input <%x: f32\[2,4\]> of graph 'inner' is given no"):
+    with pytest.raises(UsageError, match=r"of graph 'inner', found none for <%x: f32\[2,4\]"):
         Builder("outer").include(inner, {})

@@ -24,10 +24,10 @@ from tilesmith.perf.limits import SHARED_BYTES
 from tilesmith.support.arguments import checked_methods
 from tilesmith.support.arrays import bare
 from tilesmith.support.errors import (
-    InternalError,
     ModelError,
     OpenDimensionError,
     TilesmithError,
+    UsageError,
 )
 
 
@@ -161,12 +161,15 @@ class Builder:
 
     def include(self, graph: Graph, inputs: Mapping[Value, Value]) -> dict[Value, Value]:
         """Add the constants and nodes of `graph`, whose inputs are `inputs`.  Returns the value of
-        this graph for each value of `graph`.  Raises InternalError for an input without a value.
+        this graph for each value of `graph`.  Raises UsageError for an input without a value.
         """
         new = dict(inputs)
         for v in graph.inputs:
             if v not in new:
-                raise InternalError(f"input {v!r} of graph '{graph.name}' is given no value")
+                raise UsageError(
+                    f"Builder.include: inputs: expected a value for each input of graph "
+                    f"'{graph.name}', found none for {v!r}"
+                )
         for c in graph.constants:
             if c.value not in new:
                 new[c.value] = self.lazy_constant(c.value.type, c.data, c.value.name)
@@ -180,7 +183,7 @@ class Builder:
     def _types(self, op: Op, inputs: tuple[Value, ...]) -> tuple[TensorType, ...]:
         for v in inputs:
             if not isinstance(v, Value) or v not in self._known:
-                raise InternalError(f"{op.name}: input {v!r} is not a value of graph '{self.name}'")
+                raise UsageError(f"{op.name}: input {v!r} is not a value of graph '{self.name}'")
         return infer(op, tuple(v.type for v in inputs))
 
     def _append(
@@ -206,7 +209,7 @@ class Builder:
         outputs = (outputs,) if isinstance(outputs, Value) else tuple(outputs)
         for v in outputs:
             if not isinstance(v, Value) or v not in self._known:
-                raise InternalError(f"output {v!r} is not a value of graph '{self.name}'")
+                raise UsageError(f"output {v!r} is not a value of graph '{self.name}'")
         chosen = tuple(names) if names is not None else _default_names(outputs)
         if len(chosen) != len(outputs):
             raise ModelError(
