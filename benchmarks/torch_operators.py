@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the other modules, however thi
 
 import children
 import tilesmith.frontend.aten  # noqa: F401  (registers the operators)
-from tilesmith.frontend.aten.refusals import reason_of
+from tilesmith.frontend.aten.refusals import RANDOM, reason_of
 from tilesmith.frontend.aten.registry import OPERATORS
 from torch_samples import APART, PASSED, Result, entries, run, shown_name
 
@@ -112,7 +112,8 @@ def _operators(results: Sequence[Result]) -> list[str]:
     lines = [
         "## Core ATen",
         "",
-        "An operator is native, or refused with a reason.  Samples are those of the OpInfo entries",
+        "An operator is native, native in training (by `ts.Trainer` alone), or refused with a",
+        "reason.  Samples are those of the OpInfo entries",
         "whose programs contain the operator; an operator without samples comes to the compiler in",
         "another form, such as `conv2d` for `convolution`.",
         "",
@@ -124,6 +125,8 @@ def _operators(results: Sequence[Result]) -> list[str]:
         passed, whole = (sum(x) for x in zip(*having, strict=True)) if having else (0, 0)
         is_native = OPERATORS.find("", name) is not None
         state = "native" if is_native else f"refused: {reason_of(name)}"
+        if is_native and name.split(".")[1] in RANDOM:
+            state = "native in training"
         lines.append(f"| `{name}` | {state} | {f'{passed} of {whole}' if whole else ''} |")
     return [*lines, "", BEYOND, "", *_beyond()]
 

@@ -72,7 +72,7 @@ def load(
     optional: Iterable[str] = (),
     narrowed: list[Narrowing] | None = None,
     signature: str | None = None,
-    keeps_weights: bool = False,
+    for_training: bool = False,
 ) -> Graph:
     """The graph of a source model.  A `Graph` is returned unchanged.
 
@@ -95,7 +95,8 @@ def load(
         their contents as the default.
     narrowed: collects the dimensions that nodes restrict.
     signature: the function to import, if the model has several (default: the main function).
-    keeps_weights: whether nothing is computed from weights, for training.
+    for_training: whether the graph will be trained: nothing is computed from weights, and random
+        numbers are drawn by nodes.
 
     Raises UsageError for a source that is not a model or lacks the signature; ModelError when the
     model is damaged or inconsistent; OpenShapesError when it needs `shapes`; UnsupportedError,
@@ -123,7 +124,7 @@ def load(
         new,
         named,
         signature,
-        keeps_weights,
+        for_training,
     )
     graph = _load(frontend, source, said)
     new.check()

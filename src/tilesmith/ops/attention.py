@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,13 @@ class Attention(Op):
     softcap: float = 0.0
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        return self.attended(b, inputs, lambda weights: weights)
+
+    def attended(self, b: GraphBuilder, inputs: Sequence[Any], change: Callable[[Any], Any]) -> Any:
+        """The result, for changed weights of the values, such as those with dropout.
+
+        change: gives the new weights [..., L, S] for the softmax of the scores.
+        """
         rules.check_count(self.name, inputs, 3, 4)
         q, k, v = inputs[:3]
         if min(q.type.rank, k.type.rank, v.type.rank) < 2:
@@ -67,7 +75,7 @@ class Attention(Op):
             scores = where(mask, scores, -math.inf)
         elif mask is not None:
             scores = scores + (mask.cast(f32) if low else mask)
-        weights = b.add(MaskedSoftmax(-1), scores)
+        weights = change(b.add(MaskedSoftmax(-1), scores))
         y = b.add(MatMul(), weights.cast(low) if low else weights, v)
         return y if same_shape(y.type.shape, out_shape) else y.reshape(*out_shape)
 

@@ -2,7 +2,8 @@
 
 They come from Threefry-2x32 with 20 rounds (`ir.threefry`).  The counter of an element is its
 row-major number.  So the numbers depend on neither layout, threads, vectors nor fusion, and a
-second run repeats them.
+second run repeats them.  An optional operand, a u32 scalar, is the number of a drawing: with other
+numbers, others are drawn.  It counts modulo 2^31.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class _Random(Op, abstract=True):
     key: tuple[int, int] = (0, 0)
 
     def _check(self, inputs: tuple[te.Tensor, ...]) -> tuple[Dim, ...]:
-        rules.check_count(self.name, inputs, 0)
+        rules.check_count(self.name, inputs, 0, 1)
+        for x in inputs:
+            if x.dtype is not u32 or x.shape:
+                rules.reject(self.name, "the number of a drawing, a u32 scalar", x.dtype)
         count = rules.product(self.shape)
         if isinstance(count, int) and count >= _LARGEST:
             rules.reject(self.name, "fewer than 2^32 elements", self.shape)
@@ -47,13 +51,15 @@ class _Random(Op, abstract=True):
             rules.reject(self.name, "a key of two 32-bit words", self.key)
         return self.shape
 
-    def _steps(self, i: tuple[Expr, ...], draw: int) -> Expr:
+    def _steps(self, i: tuple[Expr, ...], draw: int, drawing: tuple[te.Tensor, ...]) -> Expr:
         """24 random bits for the element at `i`, as a whole number in f32."""
-        shape = self._check(())
+        shape = self._check(drawing)
         position: Expr = const(0)
         for index, stride in zip(i, rules.strides_of(shape), strict=True):
             position = position + index * stride
         number: Expr = const(draw, u32)
+        for x in drawing:
+            number = number + x[()] * 2
         # With a symbolic shape the counter may wrap, so count the wraps.
         if not isinstance(rules.product(shape), int):
             number = number + Cast(position // _LARGEST * 2, u32)
@@ -65,10 +71,11 @@ class _Random(Op, abstract=True):
         """The shape as numbers."""
         return tuple(rules.static(self.name, d, "a dimension") for d in self._check(()))
 
-    def _numpy_steps(self, draw: int) -> np.ndarray:
+    def _numpy_steps(self, draw: int, drawing: tuple[np.ndarray, ...]) -> np.ndarray:
         shape = self._static()
         position = np.arange(math.prod(shape), dtype=np.uint32)
-        words = threefry_word(position, *(np.uint32(w) for w in (draw, *self.key)))
+        number = (draw + 2 * sum(map(int, drawing))) % _LARGEST
+        words = threefry_word(position, *(np.uint32(w) for w in (number, *self.key)))
         return (words >> np.uint32(32 - _STEPS)).astype(np.float32).reshape(shape)
 
 
@@ -78,10 +85,10 @@ class RandomUniform(_Random):
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         shape = self._check(inputs)
-        return te.compute(shape, lambda *i: self._steps(i, 0) * 2.0**-_STEPS, self.name)
+        return te.compute(shape, lambda *i: self._steps(i, 0, inputs) * 2.0**-_STEPS, self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        return self._numpy_steps(0) * np.float32(2.0**-_STEPS)
+        return self._numpy_steps(0, inputs) * np.float32(2.0**-_STEPS)
 
 
 @dataclass(frozen=True)
@@ -90,13 +97,18 @@ class RandomNormal(_Random):
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         def element(*i: Expr) -> Expr:
-            radius = (self._steps(i, 0) + 1.0) * 2.0**-_STEPS  # in (0, 1]
-            angle = self._steps(i, 1) * (2.0 * math.pi * 2.0**-_STEPS)
+            radius = (self._steps(i, 0, inputs) + 1.0) * 2.0**-_STEPS  # in (0, 1]
+            angle = self._steps(i, 1, inputs) * (2.0 * math.pi * 2.0**-_STEPS)
             return call("sqrt", call("log", radius) * -2.0) * call("cos", angle)
 
         return te.compute(self._check(inputs), element, self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        radius = (self._numpy_steps(0) + np.float32(1)) * np.float32(2.0**-_STEPS)
-        angle = self._numpy_steps(1) * np.float32(2.0 * math.pi * 2.0**-_STEPS)
+        radius = (self._numpy_steps(0, inputs) + np.float32(1)) * np.float32(2.0**-_STEPS)
+        angle = self._numpy_steps(1, inputs) * np.float32(2.0 * math.pi * 2.0**-_STEPS)
         return np.sqrt(np.log(radius) * np.float32(-2)) * np.cos(angle)
+
+
+def is_random(op: Op) -> bool:
+    """Whether the results of `op` are random numbers."""
+    return isinstance(op, _Random)

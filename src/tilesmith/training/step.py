@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilesmith.graph.builder import Builder
-from tilesmith.graph.nodes import Graph, Value
+from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.graph.passes.differentiate import differentiate
-from tilesmith.ir.dtypes import f64, i64
+from tilesmith.ir.dtypes import f64, i64, u32
 from tilesmith.ir.types import TensorType
+from tilesmith.ops.elementwise import Cast
+from tilesmith.ops.random import is_random
 
 from .losses import Loss
 from .optimizers import Optimizer, clipped
@@ -23,6 +25,7 @@ from .schedules import scheduled
 
 STEP = "train.step"
 """The state that counts steps, an i64 scalar."""
+_COUNT = TensorType(i64, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,19 @@ def kept_values(model: Graph) -> list[tuple[Value, Value]]:
     return [(model.inputs[i], model.outputs[o]) for o, i in model.in_place if i in held]
 
 
+def drawing(model: Graph) -> Graph:
+    """The model with other random numbers in each step: STEP, a further input, numbers the drawings
+    of its nodes.  A model without such nodes stays as it is.
+    """
+    drawn = [n for n in model.nodes if is_random(n.op) and not n.inputs]
+    if not drawn:
+        return model
+    step, number = Value(STEP, _COUNT), Value("drawing", TensorType(u32, ()))
+    nodes = [replace(n, inputs=(number,)) if n in drawn else n for n in model.nodes]
+    count = Node(Cast(u32), (step,), (number,))
+    return replace(model, inputs=(*model.inputs, step), nodes=(count, *nodes))
+
+
 def loss_graph(model: Graph, weights: Sequence[str], recipe: Recipe) -> Graph:
     """The loss and the metrics of a batch, and the new values that the model keeps.
 
@@ -87,7 +103,7 @@ def step_graph(model: Graph, weights: Sequence[str], recipe: Recipe) -> Graph:
 
     Raises UnsupportedError, which names each node without a gradient.
     """
-    forward = loss_graph(model, weights, recipe)
+    forward = loss_graph(drawing(model), weights, recipe)
     by_name = {v.name: v for v in forward.inputs}
     graph = differentiate(forward, (0,), [by_name[name] for name in weights])
     b = Builder(model.name)
@@ -98,7 +114,8 @@ def step_graph(model: Graph, weights: Sequence[str], recipe: Recipe) -> Graph:
     before = {v.name: new for v, new in inputs.items()}
     after = dict(zip(forward.output_names, outputs[:first], strict=True))
     gradients = dict(zip(weights, outputs[first:], strict=True))
-    after |= _updated(b, {n: (before[n], g) for n, g in gradients.items()}, recipe)
+    done = before.get(STEP) or b.input(STEP, _COUNT)
+    after |= _updated(b, done, {n: (before[n], g) for n, g in gradients.items()}, recipe)
     made = b.finish([*after.values()], [*after])
     places = {v.name: i for i, v in enumerate(made.inputs)}
     homes = tuple((o, places[n]) for o, n in enumerate(after) if n in places)
@@ -107,14 +124,16 @@ def step_graph(model: Graph, weights: Sequence[str], recipe: Recipe) -> Graph:
 
 
 def _updated(
-    b: Builder, pairs: Mapping[str, tuple[Value, Value]], recipe: Recipe
+    b: Builder, done: Value, pairs: Mapping[str, tuple[Value, Value]], recipe: Recipe
 ) -> dict[str, Value]:
-    """The new states by name, after a step with the weights and gradients in `pairs`."""
+    """The new states by name, after a step with the weights and gradients in `pairs`.
+
+    done: the steps before.
+    """
     optimizer = recipe.optimizer
     gradients = [g for _, g in pairs.values()]
     if recipe.clip_norm is not None:
         gradients = clipped(gradients, recipe.clip_norm)
-    done = b.input(STEP, TensorType(i64, ()))
     count = done.cast(f64)
     rate = scheduled(optimizer.rate).at(count)
     after: dict[str, Value] = {STEP: done + 1}

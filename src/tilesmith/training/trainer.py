@@ -447,7 +447,7 @@ def _read(request: Request) -> tuple[Graph, frozenset[str] | None]:
     request, exported = of_frontend(request, request.options)
     graph = load(
         request.model, request.shapes, request.values, dynamic=request.dynamic,
-        signature=request.signature, keeps_weights=True,
+        signature=request.signature, for_training=True,
     )  # fmt: skip
     if exported is None:
         return graph, None

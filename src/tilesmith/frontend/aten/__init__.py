@@ -26,6 +26,7 @@ from tilesmith.frontend.aten import (  # noqa: F401  (registers operators)
     pool_gradients,
     pools,
     quantized,
+    random_numbers,
     recurrent,
     reductions,
     scatters,

@@ -10,7 +10,6 @@ from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.refusals import reason_of
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import bool_
 from tilesmith.ops import activation as act
 from tilesmith.ops.base import Op
 from tilesmith.ops.functions import clip, maximum, where
@@ -151,16 +150,3 @@ def prelu(n: AtenNode, self: Value, weight: Value) -> Value:
 def threshold(n: AtenNode, self: Value, threshold: Number, value: Number) -> Value:
     above = self > threshold
     return where(above, self, value)
-
-
-@aten_op("aten.native_dropout.default")
-def native_dropout(n: AtenNode, input: Value, p: float, train: bool | None) -> tuple[Value, Value]:
-    """The input unchanged, and a mask that is True everywhere.  Dropout in training is refused."""
-    if train is None or (train and p > 0):
-        n.unsupported("dropout in training draws random numbers; call .eval() on the module")
-    return input, n.full(True, input.type.shape, bool_)
-
-
-@aten_op("aten.dropout.default")
-def dropout(n: AtenNode, input: Value, p: float, train: bool) -> Value:
-    return native_dropout(n, input, p, train)[0]

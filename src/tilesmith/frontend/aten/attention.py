@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.random_numbers import dropped
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ops.attention import Attention
@@ -20,12 +23,13 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    if dropout_p:
-        n.unsupported(f"dropout_p is {dropout_p}; call module.eval(), or leave dropout to PyTorch")
     mask = () if attn_mask is None else (attn_mask,)
     if attn_mask is not None and not attn_mask.dtype.is_bool:
         mask = (n.cast(attn_mask, query.dtype),)
-    return n.add(Attention(scale, is_causal), query, key, value, *mask)
+    op = Attention(scale, is_causal)
+    if not dropout_p:
+        return n.add(op, query, key, value, *mask)
+    return op.attended(n.builder, (query, key, value, *mask), partial(dropped, n, rate=dropout_p))
 
 
 @aten_op("aten._scaled_dot_product_flash_attention_for_cpu.default")

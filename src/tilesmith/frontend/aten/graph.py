@@ -36,7 +36,7 @@ class _Reader:
 
     def __init__(self, program: Exported, given: Given) -> None:
         self._program, self._given = program, given
-        self._builder = FoldingBuilder("main", given.keeps_weights)
+        self._builder = FoldingBuilder("main", given.for_training)
         self._importer = AtenImporter(self._builder, may_fall_back=False)
         self._signature = program.signature
         self._weights = self._contents()

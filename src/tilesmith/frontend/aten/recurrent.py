@@ -11,11 +11,12 @@ layers are calls such as `aten.lstm.input`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.random_numbers import dropped
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.node import NodeContext
@@ -250,8 +251,10 @@ def lstm(
     batch_first: bool,
 ) -> tuple[Value, ...]:
     del num_layers  # the number of `params` and the state determine it
-    _check_dropout(n, dropout, train)
-    return stack_over_time(n, "lstm", input, hx, params, has_biases, bidirectional, batch_first)
+    between = _between(n, dropout, train)
+    return stack_over_time(
+        n, "lstm", input, hx, params, has_biases, bidirectional, batch_first, between
+    )
 
 
 @aten_op("aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
@@ -268,14 +271,15 @@ def simple(
     batch_first: bool,
 ) -> tuple[Value, ...]:
     del num_layers
-    _check_dropout(n, dropout, train)
-    kind = n.target.split(".")[1]
-    return stack_over_time(n, kind, input, [hx], params, has_biases, bidirectional, batch_first)
+    between, kind = _between(n, dropout, train), n.target.split(".")[1]
+    return stack_over_time(
+        n, kind, input, [hx], params, has_biases, bidirectional, batch_first, between
+    )
 
 
-def _check_dropout(n: AtenNode, dropout: float, train: bool) -> None:
-    if dropout and train:
-        n.unsupported(f"dropout is {dropout}; call module.eval()")
+def _between(n: AtenNode, dropout: float, train: bool) -> Callable[[Value], Value]:
+    """The function of a layer's results whose result the next layer reads."""
+    return lambda x: dropped(n, x, dropout) if dropout and train else x
 
 
 def stack_over_time(
@@ -287,9 +291,12 @@ def stack_over_time(
     has_biases: bool,
     bidirectional: bool,
     batch_first: bool,
+    between: Callable[[Value], Value] = lambda x: x,
 ) -> tuple[Value, ...]:
     """The outputs of a stack's last layer, and the state of all layers after the last step.  The
     state has the form of the initial one, [layers * directions, batch, hidden].
+
+    between: the function of a layer's results whose result the next layer reads.
     """
     if batch_first:
         x = x.transpose(1, 0, 2)
@@ -312,6 +319,8 @@ def stack_over_time(
             shown.append(y)
             finals.append(after)
         x = shown[0] if len(shown) == 1 else n.add(slicing.Concat(2), *shown)
+        if layer + 1 < count // directions:
+            x = between(x)
     if batch_first:
         x = x.transpose(1, 0, 2)
     return (x, *(_stacked(n, states) for states in zip(*finals, strict=True)))

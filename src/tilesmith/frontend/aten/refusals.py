@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-_RANDOM = frozenset((
+RANDOM = frozenset((
     "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "bernoulli",
     "multinomial", "normal", "normal_functional", "uniform", "exponential", "cauchy", "geometric",
     "log_normal", "poisson", "binomial", "rrelu_with_noise", "rrelu_with_noise_functional",
@@ -24,10 +24,10 @@ def reason_of(target: str, may_fall_back: bool = True) -> str:
     """
     advice = "" if may_fall_back else f"; {WAY_OUT}"
     namespace, name, overload = (*target.split("."), "", "")[:3]
-    if namespace == "aten" and name in _RANDOM:
+    if namespace == "aten" and name in RANDOM:
         return (
-            "it draws random numbers, which a compiled program does not; draw them outside and "
-            "hand them in as an input, or call .eval() on the module"
+            "it draws random numbers, which only training by ts.Trainer does; draw them outside "
+            "and hand them in as an input, or call .eval() on the module"
         )
     if namespace == "aten" and name.startswith("_fft_"):
         return f"it works on complex numbers, which are not supported{advice}"

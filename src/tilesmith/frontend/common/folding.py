@@ -29,6 +29,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast, Equal, LogicalOr, Sub, Where
 from tilesmith.ops.elementwise.base import Elementwise
 from tilesmith.ops.quantize import Dequantize
+from tilesmith.ops.random import is_random
 from tilesmith.ops.rules import UnequalDims, divided, equal
 from tilesmith.ops.runtime_shape import Reinterpret, Stretch
 from tilesmith.ops.shape import Expand, Reshape, Squeeze, Unsqueeze
@@ -67,13 +68,13 @@ def _is_weight(value: Value) -> bool:
 class FoldingBuilder(Builder):
     """The `Builder` of an importer.
 
-    keeps_weights: whether results of weights, which are named constants of floats, stay nodes.
-        Training needs that, since it makes inputs of weights.
+    for_training: whether results of weights, which are named constants of floats, and random
+        numbers stay nodes.  Training makes inputs of weights and draws other numbers in each step.
     """
 
-    def __init__(self, name: str = "main", keeps_weights: bool = False) -> None:
+    def __init__(self, name: str = "main", for_training: bool = False) -> None:
         super().__init__(name)
-        self.keeps_weights = keeps_weights
+        self.for_training = for_training
         self.always_runs = True
         """Whether every run reaches the builder's nodes.  If so, the nodes restrict the sizes and
         known values of all runs, otherwise only those of the runs that reach the nodes.
@@ -358,7 +359,7 @@ class FoldingBuilder(Builder):
             return self._symbolic(op, inputs, outputs) if all(map(_is_small, values)) else outputs
         small = all(v.type.is_static and v.type.size <= _FOLD_ELEMENTS for v in values)
         small = small and not _widens_weights(op, inputs)
-        if self.keeps_weights and any(map(_is_weight, inputs)):
+        if self.for_training and (is_random(op) or any(map(_is_weight, inputs))):
             return outputs
         if small and self._fold_bytes < _FOLD_BYTES and all(map(self.is_constant, inputs)):
             try:

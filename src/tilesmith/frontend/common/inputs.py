@@ -55,7 +55,8 @@ class Given:
     weights: new contents of weights.
     optional: weights that become inputs with their contents as the default.
     signature: the function to import, of a model that has several; None for its main one.
-    keeps_weights: whether weights stay constants of the graph, for training.
+    for_training: whether the graph will be trained: nothing is computed from weights, and random
+        numbers are drawn by nodes.
     """
 
     shapes: Shapes = field(default_factory=dict)
@@ -66,7 +67,7 @@ class Given:
     weights: NewWeights = field(default_factory=NewWeights)
     optional: tuple[str, ...] = ()
     signature: str | None = None
-    keeps_weights: bool = False
+    for_training: bool = False
 
 
 def resizable(declared: Declared, given: Given) -> Declared:

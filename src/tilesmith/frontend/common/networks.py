@@ -262,7 +262,7 @@ class NetworkImporter(Importer):
 def load_network(network: Network, table: Layers, given: Given, name: str = "") -> Graph:
     """The graph of a network.  `name` is the file's name, for messages."""
     with errors_name(name):
-        builder = FoldingBuilder("main", given.keeps_weights)
+        builder = FoldingBuilder("main", given.for_training)
         importer = NetworkImporter(builder, network, table, given)
         importer.declare()
         for layer in network.layers:

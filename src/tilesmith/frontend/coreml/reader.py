@@ -37,7 +37,7 @@ def load(source: Source, given: Given) -> Graph:
     with errors_of(source):
         package = read(source)
         model = package.model
-        builder = FoldingBuilder(keeps_weights=given.keeps_weights)
+        builder = FoldingBuilder(for_training=given.for_training)
         importer = MilImporter(builder, package, given.weights)
         declared = models.declared(model, given)
         importer.states.taken |= {d.name for d in declared}

@@ -93,7 +93,7 @@ def _walk(kind: str, config: Any, prefix: str = "", depth: int = 0) -> Iterator[
 def _graph(stored: Stored, given: Given) -> Graph:
     kind, config = _model(stored.config)
     layers = layers_of(kind, config)
-    builder = FoldingBuilder("main", given.keeps_weights)
+    builder = FoldingBuilder("main", given.for_training)
     importer = KerasImporter(builder, stored.major, given.weights)
     declared = [_declared(name, config, layers) for name in inputs_of(kind, config, layers)]
     arrays = fixed(declared, given.values)

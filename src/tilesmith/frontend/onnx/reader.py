@@ -67,7 +67,7 @@ def _graph(
     _check_model(model)
     frame = Frame(opsets=_checked_opsets(model))
     proto = model.graph
-    builder = FoldingBuilder(text(proto.name, "the graph's name") or "main", given.keeps_weights)
+    builder = FoldingBuilder(text(proto.name, "the graph's name") or "main", given.for_training)
     importer = OnnxImporter(
         builder, files, model.functions, given.fallback, given.in_place, given.weights
     )

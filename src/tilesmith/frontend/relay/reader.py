@@ -57,7 +57,7 @@ def load(source: Source, given: Given) -> Graph:
 
 def _graph(module: sx.Module, stored: Mapping[str, np.ndarray], given: Given) -> Graph:
     main = module.functions["main"]
-    builder = FoldingBuilder("main", given.keeps_weights)
+    builder = FoldingBuilder("main", given.for_training)
     importer = RelayImporter(builder, module, given.weights)
     declared = {d.name: d for name, t in main.parameters for d in _declared(name, t, stored)}
     values = fixed([*declared.values()], given.values)

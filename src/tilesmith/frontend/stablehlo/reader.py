@@ -70,7 +70,7 @@ def declared(function: Function) -> list[Declared]:
 
 def _graph(module: Module, given: Given) -> Graph:
     main = main_of(module)
-    builder = FoldingBuilder(main.name, given.keeps_weights)
+    builder = FoldingBuilder(main.name, given.for_training)
     importer = StablehloImporter(builder, module, given.weights)
     inputs = declared(main)
     values = fixed(inputs, given.values)

@@ -37,7 +37,7 @@ def _graph(model: Model, given: Given) -> Graph:
     signature = model.signature(given.signature)
     placed, outputs = inputs(model, given.signature), results(model, given.signature)
     builder = FoldingBuilder(
-        signature.name if signature is not None else "main", given.keeps_weights
+        signature.name if signature is not None else "main", given.for_training
     )
     importer = TfImporter(builder, model, given.weights)
     importer.changed = changed(model, [r.node for r in outputs.values()])

@@ -36,7 +36,7 @@ def nodes(source: Source) -> list[tuple[str, str]]:
 
 def _graph(model: Model, given: Given) -> Graph:
     signature = chosen_signature(model, given.signature)
-    builder = FoldingBuilder(signature.name or "main", given.keeps_weights)
+    builder = FoldingBuilder(signature.name or "main", given.for_training)
     importer = TfliteImporter(builder, model, given.weights)
     importer.states.taken |= {i for s in (signature, *model.signatures) for i in s.inputs}
     frame = importer.frame(signature.subgraph)
