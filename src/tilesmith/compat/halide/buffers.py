@@ -1,0 +1,333 @@
+"""Halide's buffers and parameters: what a pipeline reads from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.expr import Const, Load, const
+from tilesmith.support.errors import UsageError
+
+from .element_types import Type, as_type
+from .expressions import Expr, index_of
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What a read in an expression refers to: a value of a Func, a Buffer or an ImageParam.
+
+    owner: the object.
+    index: number of the value.
+    name: label for people.
+    dtype: element type.
+    shape: nothing: a Func has no shape before a run.
+    """
+
+    owner: Any
+    index: int
+    name: str
+    dtype: DType
+    shape: tuple[int, ...] = field(default=(), repr=False)
+
+
+def read(source: Source, dimensions: int, where: Any) -> Expr:
+    """The element of `source` at the coordinates `where`, innermost first."""
+    places = where if isinstance(where, tuple) else (where,)
+    if len(places) != dimensions:
+        raise UsageError(
+            f"{source.name}: expected {dimensions} coordinates, one for each dimension, found "
+            f"{len(places)}"
+        )
+    return Expr(Load(source, tuple(index_of(p) for p in places)))
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension of a `Buffer`.
+
+    start: the first coordinate.
+    size: number of elements.
+    step: elements in memory from one to the next.
+    """
+
+    start: int
+    size: int
+    step: int
+
+    def min(self) -> int:
+        return self.start
+
+    def extent(self) -> int:
+        return self.size
+
+    def max(self) -> int:
+        return self.start + self.size - 1
+
+    def stride(self) -> int:
+        return self.step
+
+
+class Buffer:
+    """An array.  The last axis of a NumPy array is the first dimension, x.
+
+    array: the elements, slowest dimension first.
+    mins: the first coordinate of each dimension, innermost first.
+    """
+
+    def __init__(
+        self, data: Any, sizes: Sequence[int] | None = None, name: str = "",
+        reverse_axes: bool = True,
+    ) -> None:  # fmt: skip
+        if isinstance(data, Type):
+            array = np.zeros(tuple(reversed(sizes or ())), data.dtype.numpy)
+        else:
+            array = np.asarray(data.array if isinstance(data, Buffer) else data)
+            if not reverse_axes:
+                array = array.T
+        self.array = array
+        self.mins = [0] * array.ndim
+        self._name = name or "buffer"
+        self.source = Source(self, 0, self._name, to_dtype(array.dtype))
+
+    @staticmethod
+    def make_interleaved(t: Any, width: int, height: int, channels: int) -> Buffer:
+        """A picture in whose memory the channels of a pixel lie side by side."""
+        array = np.zeros((height, width, channels), as_type(t).dtype.numpy)
+        return Buffer(array.transpose(2, 0, 1))
+
+    def name(self) -> str:
+        return self._name
+
+    def type(self) -> Type:
+        return Type(self.source.dtype)
+
+    def dimensions(self) -> int:
+        return self.array.ndim
+
+    def extents(self) -> list[int]:
+        return list(reversed(self.array.shape))
+
+    def dim(self, number: int) -> Dimension:
+        step = self.array.strides[self.array.ndim - 1 - number] // self.array.itemsize
+        return Dimension(self.mins[number], self.extents()[number], step)
+
+    def width(self) -> int:
+        return self.dim(0).extent()
+
+    def height(self) -> int:
+        return self.dim(1).extent()
+
+    def channels(self) -> int:
+        return self.dim(2).extent()
+
+    def set_min(self, mins: Sequence[int]) -> None:
+        """Set the coordinates of the first element."""
+        self.mins = list(mins)
+
+    def translate(self, steps: Sequence[int]) -> None:
+        """Add to the coordinates of all elements."""
+        self.mins = [m + s for m, s in zip(self.mins, steps, strict=True)]
+
+    def fill(self, value: Any) -> None:
+        self.array[...] = value
+
+    def copy(self) -> Buffer:
+        made = Buffer(self.array.copy(), name=self._name)
+        made.mins = list(self.mins)
+        return made
+
+    def __getitem__(self, where: Any) -> Any:
+        """An element: a number at coordinates that are numbers, else an expression."""
+        places = where if isinstance(where, tuple) else (where,)
+        if all(isinstance(p, (int, np.integer)) for p in places):
+            return self.array[self._place(places)].item()
+        return read(self.source, self.array.ndim, where)
+
+    def __setitem__(self, where: Any, value: Any) -> None:
+        self.array[self._place(where if isinstance(where, tuple) else (where,))] = value
+
+    def _place(self, places: Sequence[int]) -> tuple[int, ...]:
+        if len(places) != self.array.ndim:
+            raise UsageError(
+                f"{self._name}: expected {self.array.ndim} coordinates, found {len(places)}"
+            )
+        found = []
+        for n, (p, low, size) in enumerate(zip(places, self.mins, self.extents(), strict=True)):
+            if not low <= p < low + size:
+                raise UsageError(
+                    f"{self._name}: coordinate {p} of dimension {n}: expected {low} to "
+                    f"{low + size - 1}"
+                )
+            found.append(int(p) - low)
+        return tuple(reversed(found))
+
+    def __as_halide__(self) -> Expr:
+        return read(self.source, self.array.ndim, ())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.array, dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        return f"<Buffer {self.type()}, extents {self.extents()}>"
+
+
+class Extent:
+    """One dimension of an image that is known when the pipeline runs.
+
+    start, size: variables for its first coordinate and its number of elements.
+    given: what a program promises, by "min" and "extent".
+    """
+
+    def __init__(self, name: str) -> None:
+        self.start = ir.Var(f"{name}_min", i64)
+        self.size = ir.Var(f"{name}_extent", i64)
+        self.given: dict[str, int] = {}
+
+    def min(self) -> Expr:
+        return Expr(self.start, is_coordinate=True)
+
+    def extent(self) -> Expr:
+        return Expr(self.size, is_coordinate=True)
+
+    def max(self) -> Expr:
+        return Expr(self.start + self.size - 1, is_coordinate=True)
+
+    def set_bounds(self, min: int, extent: int) -> Extent:
+        """State the coordinates.  A run with other ones raises UsageError."""
+        self.given = {"min": min, "extent": extent}
+        return self
+
+    def set_min(self, min: int) -> Extent:
+        self.given["min"] = min
+        return self
+
+    def set_extent(self, extent: int) -> Extent:
+        self.given["extent"] = extent
+        return self
+
+    def set_stride(self, stride: int) -> Extent:
+        """This dimension.  Arrays in another order are copied, so strides need no promise."""
+        return self
+
+    def set_estimate(self, min: int, extent: int) -> Extent:
+        self.given.setdefault("min", min)
+        self.given.setdefault("extent", extent)
+        return self
+
+    def constants(self, start: int, size: int, name: str) -> dict[ir.Expr, Const]:
+        """The values of the variables.  Raises UsageError if they break a promise."""
+        found = {"min": start, "extent": size}
+        for what, promised in self.given.items():
+            if found[what] != promised:
+                raise UsageError(f"{name}: expected {what} {promised}, found {found[what]}")
+        return {self.start: const(start), self.size: const(size)}
+
+
+class Image:
+    """The dimensions of an image that is known when the pipeline runs."""
+
+    def __init__(self, name: str, dimensions: int) -> None:
+        self._name = name
+        self.extents = [Extent(f"{name}_{n}") for n in range(dimensions)]
+
+    def name(self) -> str:
+        return self._name
+
+    def dimensions(self) -> int:
+        return len(self.extents)
+
+    def dim(self, number: int) -> Extent:
+        return self.extents[number]
+
+    def width(self) -> Expr:
+        return self.extents[0].extent()
+
+    def height(self) -> Expr:
+        return self.extents[1].extent()
+
+    def channels(self) -> Expr:
+        return self.extents[2].extent()
+
+    def set_estimates(self, bounds: Sequence[tuple[int, int]]) -> None:
+        for extent, (low, size) in zip(self.extents, bounds, strict=True):
+            extent.set_estimate(low, size)
+
+    def constants(self, mins: Sequence[int], sizes: Sequence[int]) -> dict[ir.Expr, Const]:
+        """The values of the variables for an image with these coordinates."""
+        made: dict[ir.Expr, Const] = {}
+        for n, (extent, low, size) in enumerate(zip(self.extents, mins, sizes, strict=True)):
+            made |= extent.constants(low, size, f"dimension {n} of {self._name}")
+        return made
+
+
+class ImageParam(Image):
+    """An image that is given when the pipeline runs."""
+
+    def __init__(self, type: Any, dimensions: int, name: str = "input") -> None:
+        super().__init__(name, dimensions)
+        self.source = Source(self, 0, name, as_type(type).dtype)
+        self._buffer: Buffer | None = None
+
+    def type(self) -> Type:
+        return Type(self.source.dtype)
+
+    def set(self, buffer: Any) -> None:
+        """Give the image for the next runs.  Raises UsageError for another type or rank."""
+        made = buffer if isinstance(buffer, Buffer) else Buffer(buffer)
+        found = made.source.dtype, made.dimensions()
+        if found != (self.source.dtype, self.dimensions()):
+            raise UsageError(
+                f"{self._name}: expected {self.source.dtype} in {self.dimensions()} dimensions, "
+                f"found {found[0]} in {found[1]}"
+            )
+        self._buffer = made
+
+    def get(self) -> Buffer:
+        if self._buffer is None:
+            raise UsageError(f"{self._name} has no image: call {self._name}.set(buffer)")
+        return self._buffer
+
+    def reset(self) -> None:
+        self._buffer = None
+
+    def __getitem__(self, where: Any) -> Expr:
+        return read(self.source, self.dimensions(), where)
+
+    def __as_halide__(self) -> Expr:
+        return self[()]
+
+
+PARAMS: dict[ir.Expr, Param] = {}
+"""The parameter of each variable."""
+
+
+class Param(Expr):
+    """A number that is given when the pipeline runs."""
+
+    def __init__(self, type: Any, name: str = "", value: Any = None, *more: Any) -> None:
+        if not isinstance(name, str):
+            name, value = "", name
+        self._name = name or "param"
+        super().__init__(ir.Var(self._name, as_type(type).dtype))
+        self._value = value
+        PARAMS[self.ir] = self
+
+    def name(self) -> str:
+        return self._name
+
+    def set(self, value: Any) -> None:
+        self._value = value
+
+    def get(self) -> Any:
+        if self._value is None:
+            raise UsageError(f"{self._name} has no value: call {self._name}.set(number)")
+        return self._value
+
+    def constant(self) -> Const:
+        return const(self.get(), self.ir.dtype)

@@ -1,0 +1,245 @@
+"""Halide's Func: pure and update definitions of values at coordinates."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tilesmith.ir import expr as ir
+from tilesmith.support.errors import ExpressionError, UsageError
+
+from .buffers import Buffer, ImageParam, read
+from .definitions import Function, coordinates_in
+from .element_types import Type
+from .expressions import Expr, Operators, Var, as_expr, index_of, of_type, value_of
+from .pipeline import Pipeline
+from .rfactor import factored
+from .schedules import Loops, MemoryType, Stage, Steps, name_of
+
+_NUMBERS = itertools.count()
+
+NEUTRAL = {"add": 0, "sub": 0, "mul": 1}
+"""Where an update begins if the Func had no value before."""
+
+
+class FuncRef(Operators):
+    """An element of a Func, which an expression reads or a definition gives."""
+
+    def __init__(self, func: Func, args: tuple[Any, ...]) -> None:
+        self.func, self.args = func, args
+
+    def __as_halide__(self) -> Expr:
+        sources = self.func.sources
+        if len(sources) != 1:
+            raise ExpressionError(
+                f"{self.func.name()} has {len(sources)} values: expected one of them, such as "
+                f"{self.func.name()}[...][0]"
+            )
+        return read(sources[0], self.func.dimensions(), self.args)
+
+    def __getitem__(self, number: int) -> Expr:
+        return read(self.func.sources[number], self.func.dimensions(), self.args)
+
+    def __len__(self) -> int:
+        return len(self.func.sources)
+
+    def __iter__(self) -> Any:
+        return (self[n] for n in range(len(self)))
+
+    def type(self) -> Type:
+        return as_expr(self).type()
+
+    def _updated(self, op: str, value: Any) -> Any:
+        """The new value after `op`, in the type of the Func."""
+        given = value if isinstance(value, tuple) else (value,)
+        if not self.func.defined():
+            self.func.start(self.args, [_typed(v, NEUTRAL[op]) for v in given])
+        made = []
+        for old, v in zip(self, given, strict=True):
+            new = of_type(as_expr(v), old.dtype)
+            made.append(old / new if op == "div" else Expr(ir.binary(op, old.ir, value_of(new))))
+        return tuple(made) if isinstance(value, tuple) else made[0]
+
+    def __iadd__(self, value: Any) -> Any:
+        return self._updated("add", value)
+
+    def __isub__(self, value: Any) -> Any:
+        return self._updated("sub", value)
+
+    def __imul__(self, value: Any) -> Any:
+        return self._updated("mul", value)
+
+    def __itruediv__(self, value: Any) -> Any:
+        return self._updated("div", value)
+
+
+def _typed(value: Any, number: int) -> Expr:
+    return Expr(ir.const(number, as_expr(value).dtype))
+
+
+class Func(Function, Loops):
+    """A function of coordinates.  Its dimensions go from the innermost one outwards."""
+
+    def __init__(self, first: Any = None, *more: Any) -> None:
+        named = [a for a in (first, *more) if isinstance(a, str)]
+        super().__init__(named[0] if named else f"f{next(_NUMBERS)}")
+        self._pipeline: Pipeline | None = None
+        if isinstance(first, (Buffer, ImageParam)):
+            axes = tuple(Var(f"_{n}") for n in range(first.dimensions()))
+            self[axes] = read(first.source, len(axes), axes)
+        elif isinstance(first, Operators):
+            e = as_expr(first)
+            axes = tuple(Var(v.name) for v in coordinates_in([e.ir]))
+            self[axes] = e
+
+    def args(self) -> list[Var]:
+        return [Var(n) for n in self.arg_names]
+
+    def value(self) -> Expr:
+        return Expr(self.pure.values[0])
+
+    def values(self) -> tuple[Expr, ...]:
+        return tuple(map(Expr, self.pure.values))
+
+    def outputs(self) -> int:
+        return len(self.pure.values)
+
+    def type(self) -> Type:
+        return Type(self.pure.values[0].dtype)
+
+    def types(self) -> list[Type]:
+        return [Type(v.dtype) for v in self.pure.values]
+
+    def output_types(self) -> list[Type]:
+        return self.types()
+
+    # definitions
+
+    def __getitem__(self, where: Any) -> FuncRef:
+        return FuncRef(self, where if isinstance(where, tuple) else (where,))
+
+    def __call__(self, *where: Any) -> FuncRef:
+        return self[where]
+
+    def __setitem__(self, where: Any, value: Any) -> None:
+        places = tuple(where) if isinstance(where, (tuple, list)) else (where,)
+        if isinstance(value, FuncRef) and len(value) > 1:
+            value = tuple(value)
+        values = value if isinstance(value, (tuple, list)) else (value,)
+        if not self.definitions:
+            self.define(places, values)
+        else:
+            self.add_update(places, values)
+
+    def start(self, places: Sequence[Any], values: Sequence[Any]) -> None:
+        """Define the values that the first update begins with; coordinates that are no variables
+        get one.
+        """
+        axes = [
+            p if isinstance(p, Var) else Var(f"_{n}") for n, p in enumerate(map(as_expr, places))
+        ]
+        self.define(tuple(axes), values)
+
+    def factored(self, number: int, pairs: Iterable[tuple[Any, Any]]) -> Func:
+        """`Stage.rfactor` of update `number`."""
+        partial = Func(f"{self._name}_intm")
+        factored(self, number, list(pairs), partial)
+        return partial
+
+    # schedules
+
+    @property
+    def _steps(self) -> Steps:
+        return self.pure.steps
+
+    def update(self, number: int = 0) -> Stage:
+        """The loops of update `number`."""
+        if not 0 <= number < self.num_update_definitions():
+            raise UsageError(
+                f"{self._name} has {self.num_update_definitions()} updates, found number {number}"
+            )
+        return Stage(self.definitions[number + 1].steps, self, number)
+
+    def compute_root(self) -> Func:
+        self.placement.compute, self.placement.store = "root", None
+        return self
+
+    def compute_inline(self) -> Func:
+        self.placement.compute, self.placement.store = "inline", None
+        return self
+
+    def compute_at(self, func: Any, axis: Any = None) -> Func:
+        self.placement.compute = (func, name_of(axis))
+        return self
+
+    def store_at(self, func: Any, axis: Any = None) -> Func:
+        self.placement.store = (func, name_of(axis))
+        return self
+
+    def store_root(self) -> Func:
+        self.placement.store = "root"
+        return self
+
+    def store_in(self, memory: MemoryType) -> Func:
+        self.placement.scope = None if memory is MemoryType.Auto else memory.value
+        return self
+
+    def reorder_storage(self, *axes: Any) -> Func:
+        given = axes[0] if len(axes) == 1 and isinstance(axes[0], (list, tuple)) else axes
+        self.placement.order = [name_of(a) for a in given]
+        return self
+
+    def fold_storage(self, axis: Any, factor: int, fold_forward: bool = True) -> Func:
+        self.placement.folds[name_of(axis)] = factor
+        return self
+
+    def align_storage(self, axis: Any, factor: int) -> Func:
+        self.placement.aligns[name_of(axis)] = factor
+        return self
+
+    def bound(self, axis: Any, min: Any, extent: Any) -> Func:
+        """Compute these coordinates.  A run that needs others raises UsageError."""
+        self.placement.bounds[name_of(axis)] = (index_of(min), index_of(extent))
+        return self
+
+    def bound_extent(self, axis: Any, extent: Any) -> Func:
+        self.placement.bounds[name_of(axis)] = (None, index_of(extent))
+        return self
+
+    def align_bounds(self, axis: Any, modulus: int, remainder: int = 0) -> Func:
+        """This Func: its bounds follow from its readers, and splits have tails."""
+        return self
+
+    def set_estimate(self, axis: Any, min: int, extent: int) -> Func:
+        self.placement.estimates[name_of(axis)] = (min, extent)
+        return self
+
+    def set_estimates(self, bounds: Sequence[tuple[int, int]]) -> Func:
+        self.placement.estimates |= dict(zip(self.arg_names, bounds, strict=True))
+        return self
+
+    def in_(self, reader: Any = None) -> Function:
+        """A copy of this Func for one reader, for several, or for all."""
+        readers = reader if isinstance(reader, (list, tuple)) else [reader]
+        if readers[0] not in self.wrappers:
+            made = Func(f"{self._name}_in" + (f"_{readers[0].name()}" if readers[0] else ""))
+            axes = tuple(self.args())
+            made[axes] = self[axes]
+            self.wrappers |= dict.fromkeys(readers, made)
+        return self.wrappers[readers[0]]
+
+    # runs
+
+    def _of_this(self) -> Pipeline:
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self)
+        return self._pipeline
+
+    def realize(self, *where: Any, **options: Any) -> Any:
+        """`Pipeline.realize` of this Func."""
+        return self._of_this().realize(*where, **options)
+
+    def print_loop_nest(self, *sizes: Any) -> None:
+        """`Pipeline.print_loop_nest` of this Func."""
+        self._of_this().print_loop_nest(*sizes)

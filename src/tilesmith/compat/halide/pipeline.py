@@ -1,0 +1,230 @@
+"""Halide's pipelines: Funcs that are computed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith import te
+from tilesmith.driver import build
+from tilesmith.ir import expr as ir
+from tilesmith.ir.expr import Expr, const
+from tilesmith.loop.nodes import Func as Loops
+from tilesmith.runtime.arguments import KernelFunction
+from tilesmith.support.errors import UsageError
+from tilesmith.te.rewrite import loads
+
+from .buffers import PARAMS, Buffer, Image, ImageParam, Source
+from .definitions import Function
+from .placing import scheduled
+from .regions import Box, Resolved, extents
+from .stages import Stages
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A pipeline for certain sizes.
+
+    schedule: the schedule.
+    inputs: the images that it reads.
+    args: the tensors of the inputs, then those of the outputs.
+    """
+
+    schedule: te.Schedule
+    inputs: tuple[Source, ...]
+    args: tuple[te.Tensor, ...]
+
+    def loops(self, name: str) -> Loops:
+        return te.lower(self.schedule, self.args, name)
+
+
+class Pipeline:
+    """The Funcs that a run computes."""
+
+    def __init__(self, outputs: Function | Sequence[Function]) -> None:
+        self.outputs = (outputs,) if isinstance(outputs, Function) else tuple(outputs)
+        self._automatic = False
+        self._built: tuple[Any, Lowered, KernelFunction] | None = None
+
+    def realize(self, *where: Any, **options: Any) -> Any:
+        """Run the pipeline for the coordinates 0 to before each size, innermost dimension first, or
+        for those of a Buffer, into which the values are written.  Returns the Buffer; a list of
+        Buffers for several values.
+
+        Raises UsageError and ScheduleError.
+        """
+        target = options.pop("target", None)
+        if target is not None:
+            target.check()
+        given = where[0] if len(where) == 1 else where
+        several = isinstance(given, (list, tuple))
+        sources = [s for f in self.outputs for s in f.sources]
+        if several and given and isinstance(given[0], Buffer):
+            results = list(given)
+        elif isinstance(given, (Buffer, np.ndarray)):
+            results = [given if isinstance(given, Buffer) else Buffer(given)]
+        else:
+            sizes = list(given) if several else [given]
+            results = [Buffer(np.zeros(tuple(reversed(sizes)), s.dtype.numpy)) for s in sources]
+        self._run(sources, results)
+        return results if len(results) > 1 else results[0]
+
+    def _run(self, sources: list[Source], results: list[Buffer]) -> None:
+        if len(sources) != len(results):
+            raise UsageError(f"realize: expected {len(sources)} Buffers, found {len(results)}")
+        for source, result in zip(sources, results, strict=True):
+            found, wanted = result.source.dtype, source.dtype
+            if found is not wanted or result.dimensions() != source.owner.dimensions():
+                raise UsageError(
+                    f"realize of {source.name}: expected {wanted} in {source.owner.dimensions()} "
+                    f"dimensions, found {found} in {result.dimensions()}"
+                )
+        asked = {s.owner: _box(r) for s, r in zip(sources, results, strict=True)}
+        lowered, function = self._function(asked)
+        arrays = [np.ascontiguousarray(_buffer(s.owner).array) for s in lowered.inputs]
+        made = [
+            r.array if r.array.flags.c_contiguous else np.empty(r.array.shape, r.array.dtype)
+            for r in results
+        ]
+        function(*arrays, *made)
+        for result, array in zip(results, made, strict=True):
+            if result.array is not array:
+                result.array[...] = array
+
+    def _function(self, asked: dict[Function, Box]) -> tuple[Lowered, KernelFunction]:
+        """The compiled function for these coordinates; the last one if nothing has changed."""
+        funcs, images, params = self._parts()
+        key = (
+            [(f.name(), box) for f, box in asked.items()],
+            [(id(f), len(f.definitions), [d.steps for d in f.definitions], f.placement.key(),
+              len(f.wrappers)) for f in funcs],
+            [_box(_buffer(i.owner)) for i in images],
+            [PARAMS[p].get() for p in params],
+            self._automatic,
+        )  # fmt: skip
+        text = repr(key)
+        if self._built is None or self._built[0] != text:
+            lowered = self.lowered(asked)
+            schedule: Any = "auto" if self._automatic else lowered.schedule
+            made = build(schedule, lowered.args, name=_identifier(self.outputs[0].name()))
+            self._built = text, lowered, made
+        return self._built[1:]
+
+    def _parts(self) -> tuple[list[Function], list[Source], list[Expr]]:
+        """All Funcs, images and parameters of the pipeline."""
+        funcs = dict.fromkeys(self.outputs)
+        images: dict[Source, None] = {}
+        params: dict[Expr, None] = {}
+        waiting = list(self.outputs)
+        while waiting:
+            func = waiting.pop()
+            waiting_for = [*func.wrappers.values()]
+            for e in _expressions(func):
+                for load in loads((e,)):
+                    source = load.buffer
+                    assert isinstance(source, Source)
+                    if isinstance(source.owner, Function):
+                        waiting_for.append(source.owner)
+                    else:
+                        images[source] = None
+                params |= dict.fromkeys(
+                    v for v in ir.post_order(e) if isinstance(v, ir.Var) and v in PARAMS
+                )
+            for other in waiting_for:
+                if other not in funcs:
+                    funcs[other] = None
+                    waiting.append(other)
+        return list(funcs), list(images), list(params)
+
+    def lowered(self, asked: dict[Function, Box]) -> Lowered:
+        """The pipeline as tensor expressions with a schedule, for these coordinates of outputs."""
+        _, images, params = self._parts()
+        constants: dict[Expr, Expr] = {p: PARAMS[p].constant() for p in params}
+        boxes = {source: _box(_buffer(source.owner)) for source in images}
+        for image, box in [
+            *((s.owner, b) for s, b in boxes.items()),
+            *((f.output_buffer(), b) for f, b in asked.items()),
+        ]:
+            if isinstance(image, Image):
+                constants |= image.constants([a for a, _ in box], [b - a + 1 for a, b in box])
+        resolved = Resolved(self.outputs, constants)
+        tensors = {
+            source: (te.placeholder(extents(boxes[source]), source.dtype, source.name),
+                     boxes[source])
+            for source in resolved.images
+        }  # fmt: skip
+        stages = Stages(resolved, resolved.boxes(asked), tensors)
+        results = [t for f in self.outputs for t in stages.chains[f].values]
+        inputs = [t for t, _ in tensors.values()]
+        return Lowered(scheduled(stages, self.outputs), tuple(resolved.images), (*inputs, *results))
+
+    def estimated(self) -> dict[Function, Box]:
+        """The coordinates of the outputs that the program states."""
+        return {f: _estimate(f) for f in self.outputs}
+
+    def loops(self, *sizes: Any) -> Loops:
+        """The loops for outputs of these sizes; without sizes for those that the program states."""
+        given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (list, tuple)) else sizes
+        if given:
+            asked: dict[Function, Box] = {f: [(0, n - 1) for n in given] for f in self.outputs}
+        else:
+            asked = self.estimated()
+        return self.lowered(asked).loops(_identifier(self.outputs[0].name()))
+
+    def print_loop_nest(self, *sizes: Any) -> None:
+        """Print the loops (`loops`)."""
+        print(self.loops(*sizes), end="")
+
+    def apply_autoscheduler(self, target: Any = None, params: Any = None) -> None:
+        """Let Tilesmith choose the schedule."""
+        self._automatic = True
+
+    def auto_schedule(self, name: str = "", target: Any = None, params: Any = None) -> None:
+        """Let Tilesmith choose the schedule."""
+        self._automatic = True
+
+
+def _estimate(func: Function) -> Box:
+    made = []
+    for name in func.arg_names:
+        bounds = func.placement.estimates.get(name)
+        if bounds is None and name in func.placement.bounds:
+            low, size = func.placement.bounds[name]
+            ends = [const(0) if low is None else low, size]
+            if all(isinstance(e, ir.Const) for e in ends):
+                bounds = tuple(int(e.value) for e in ends)
+        if bounds is None:
+            raise UsageError(
+                f"{func.name()}: expected sizes, or {func.name()}.set_estimate({name}, min, extent)"
+            )
+        made.append((bounds[0], bounds[0] + bounds[1] - 1))
+    return made
+
+
+def _expressions(func: Function) -> Iterator[Expr]:
+    """All expressions of a Func: definitions, domains, conditions of schedules and bounds."""
+    for d in func.definitions:
+        yield from (*d.args, *d.values)
+        if d.domain is not None:
+            yield from d.domain.where
+            for ends in d.domain.axes.values():
+                yield from ends
+        yield from (cond for cond, _ in d.steps.special)
+    for ends in func.placement.bounds.values():
+        yield from (e for e in ends if e is not None)
+
+
+def _buffer(image: Any) -> Buffer:
+    return image.get() if isinstance(image, ImageParam) else image
+
+
+def _box(buffer: Buffer) -> Box:
+    dims = zip(buffer.mins, buffer.extents(), strict=True)
+    return [(low, low + size - 1) for low, size in dims]
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)

@@ -1,0 +1,164 @@
+"""`rfactor`: a reduction becomes partial results, and a reduction of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr as Value
+from tilesmith.ir.expr import Load, const, same, substitute
+from tilesmith.support.errors import ScheduleError
+from tilesmith.te.tensor import KNOWN
+
+from .domains import DOMAINS, Domain, RVar
+from .expressions import Var
+from .schedules import Fuse, Split, name_of
+
+_REDUCERS = {r.operation: r for r in KNOWN}
+
+
+def combination(definition: Any, sources: Any) -> list[tuple[str, Value]] | None:
+    """The operation and the operand of an update that combines each value with its old one, as in
+    `f[args] = f[args] + operand`; None for other updates.
+    """
+    found = []
+    for source, value in zip(sources, definition.values, strict=True):
+        if not isinstance(value, ir.Binary):
+            return None
+        op = "add" if value.op == "sub" else value.op
+        pairs = [(value.a, value.b)] if value.op == "sub" else [
+            (value.a, value.b), (value.b, value.a)]  # fmt: skip
+        operand = next((b for a, b in pairs if _is_self(a, definition, source)), None)
+        if op not in _REDUCERS or operand is None or _reads(operand, sources):
+            return None
+        found.append((op, -operand if value.op == "sub" else operand))
+    return found
+
+
+def _is_self(e: Value, definition: Any, source: Any) -> bool:
+    return (
+        isinstance(e, Load)
+        and e.buffer is source
+        and same(e.indices, [ir.cast(a, i64) for a in definition.args])
+    )
+
+
+def _reads(e: Value, sources: Any) -> bool:
+    return any(isinstance(n, Load) and n.buffer in sources for n in ir.post_order(e))
+
+
+def neutral(op: str, dtype: Any) -> ir.Const:
+    """The value that `op` leaves unchanged."""
+    (value,) = _REDUCERS[op].identity((dtype,))
+    assert isinstance(value, ir.Const)
+    return value
+
+
+def factored(func: Any, number: int, pairs: list[tuple[Any, Any]], partial: Any) -> None:
+    """Define `partial` as the partial results of update `number` of `func`, one for each value of
+    the first variables of `pairs`, under the names of the second ones.  Replace the update.
+
+    Raises ScheduleError for an update that does not combine values by a sum, product, minimum or
+    maximum.
+    """
+    definition = func.definitions[number + 1]
+    combined = combination(definition, func.sources)
+    if combined is None or definition.domain is None:
+        raise ScheduleError(
+            f"{func.name()}.update({number}).rfactor: expected an update that adds, multiplies or "
+            "takes the minimum or maximum over an RDom; for another combination write the partial "
+            "results as a Func"
+        )
+    axes, values, where = _loops(definition)
+    kept = {name_of(r): u for r, u in pairs}
+    missing = [name for name in kept if name not in axes]
+    if missing:
+        raise ScheduleError(
+            f"{func.name()}.update({number}).rfactor: expected loops of the RDom "
+            f"({', '.join(axes)}), found {missing[0]}"
+        )
+    outer = {name: RVar(name) for name in kept}
+    inner = {name: RVar(name) for name in axes if name not in kept}
+    ranges = {name: axes[name][1] for name in axes}
+    domains = [
+        Domain({made[n].ir: ranges[n] for n in made})  # type: ignore[misc]  # an RVar's is a Var
+        for made in (inner, outer)
+    ]
+    for made, domain in zip((inner, outer), domains, strict=True):
+        DOMAINS.update({made[n].ir: domain for n in made})  # type: ignore[misc]
+    to: dict[Value, Value] = {}
+    for name, (var, (low, _)) in axes.items():
+        to[var] = Var(kept[name].name()).ir + low if name in kept else inner[name].ir
+    whole = {old: substitute(e, to) for old, e in values.items()}
+    domains[0].where = [substitute(substitute(c, values), to) for c in where]
+
+    def inside(e: Value) -> Value:
+        return substitute(e, whole)
+
+    lead = [Var(u.name()) for u in kept.values()]
+    names = func.args()
+    starts = [ir.const(neutral(op, s.dtype).value, s.dtype) for (op, _), s in
+              zip(combined, func.sources, strict=True)]  # fmt: skip
+    partial[(*names, *lead)] = tuple(map(_expr, starts))
+    places = (*(_place(inside(a)) for a in definition.args), *lead)
+    olds = list(partial[places])
+    partial[places] = tuple(
+        _expr(ir.binary(op, old.ir, inside(e))) for old, (op, e) in zip(olds, combined, strict=True)
+    )
+    rows = [outer[n] - _expr(axes[n][1][0], True) for n in kept]
+    parts = list(partial[(*names, *rows)])
+    func.definitions[number + 1] = type(definition)(
+        func.definitions[0].args,
+        tuple(
+            ir.binary(op, Load(s, func.definitions[0].args), part.ir)
+            for (op, _), s, part in zip(combined, func.sources, parts, strict=True)
+        ),
+        domains[1],
+    )
+
+
+def _expr(e: Value, is_coordinate: bool = False) -> Any:
+    from .expressions import Expr
+
+    return Expr(e, is_coordinate)
+
+
+def _place(e: Value) -> Any:
+    return _expr(e, True)
+
+
+def _loops(definition: Any) -> tuple[dict[str, Any], dict[Value, Value], list[Value]]:
+    """The loops of the domain of an update after its splits and fusions: by name, the variable with
+    its range; the variables of the domain as expressions of those; and its conditions.
+    """
+    domain = definition.domain
+    axes = {v.name: (v, ends) for v, ends in domain.axes.items()}
+    values: dict[Value, Value] = {v: v for v in domain.axes}
+    where = list(domain.where)
+
+    def replace(name: str, value: Value) -> None:
+        old, _ = axes.pop(name)
+        for v in values:
+            values[v] = substitute(values[v], {old: value})
+        where[:] = [substitute(c, {old: value}) for c in where]
+
+    for step in definition.steps.steps:
+        if isinstance(step, Split) and step.old in axes:
+            low, size = axes[step.old][1]
+            outer, inner = ir.Var(step.outer, i64), ir.Var(step.inner, i64)
+            factor = const(step.factor)
+            point = outer * factor + inner
+            replace(step.old, point + low)
+            axes[step.inner] = inner, (const(0), factor)
+            axes[step.outer] = outer, (const(0), (size + (factor - 1)) // factor)
+            where.append(point < size)
+        elif isinstance(step, Fuse) and step.inner in axes and step.outer in axes:
+            (inner_low, inner_size), (outer_low, outer_size) = (
+                axes[n][1] for n in (step.inner, step.outer)
+            )
+            fused = ir.Var(step.fused, i64)
+            replace(step.inner, fused % inner_size + inner_low)
+            replace(step.outer, fused // inner_size + outer_low)
+            axes[step.fused] = fused, (const(0), inner_size * outer_size)
+    return axes, values, where

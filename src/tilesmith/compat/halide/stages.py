@@ -1,0 +1,380 @@
+"""Stored Funcs as tensor expressions.
+
+A Func is a chain of stages, one for each definition:
+
+- A pure definition is a compute.
+- An update that combines each value with its old one over an RDom is a reduction.  If the first
+  definition is the neutral value, both are one reduction; else a compute combines the two.
+- An update whose points read no result of each other is a compute, which selects the old value
+  elsewhere.
+- Other updates, such as scatters and recurrences, are loops (`te.extern`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilesmith import te
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Const, Expr, Load, const, same, select, substitute
+from tilesmith.ir.simplify import simplify
+from tilesmith.support.errors import UsageError
+from tilesmith.te.rewrite import loads, map_loads
+from tilesmith.te.state import make_stage
+from tilesmith.te.tensor import KNOWN
+
+from .buffers import Source
+from .definitions import Function
+from .regions import Box, Known, Resolved, bounds, extents, point
+from .rfactor import combination, neutral
+from .schedules import Reorder, Steps
+
+
+@dataclass(eq=False)
+class Loop:
+    """The stage whose loops a definition has.
+
+    tensor: its first value.
+    steps: the schedule.
+    axes: the stage's names of loops, by Halide's.
+    """
+
+    tensor: te.Tensor
+    steps: Steps
+    axes: dict[str, str]
+
+
+@dataclass(eq=False)
+class Chain:
+    """The stages of a Func.
+
+    box: its coordinates.
+    made: all stages, first definition first; the last one has the values.
+    inlined: the stages that need no memory.
+    loops: for each definition, its loops; None for a definition that is part of another stage.
+    """
+
+    box: Box
+    made: list[tuple[te.Tensor, ...]] = field(default_factory=list)
+    inlined: set[te.Tensor] = field(default_factory=set)
+    loops: list[Loop | None] = field(default_factory=list)
+
+    @property
+    def values(self) -> tuple[te.Tensor, ...]:
+        return self.made[-1]
+
+
+class Stages:
+    """The tensor expressions of a run.
+
+    resolved: the stored Funcs.
+    boxes: their coordinates.
+    images: the tensor of each image, with the coordinates of its elements.
+    """
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        boxes: Mapping[Function, Box],
+        images: Mapping[Source, tuple[te.Tensor, Box]],
+    ) -> None:
+        self._places: dict[Source, tuple[te.Tensor, Box]] = dict(images)
+        self.chains: dict[Function, Chain] = {}
+        for func in reversed(resolved.funcs):
+            self.chains[func] = chain = Chain(boxes[func])
+            self._definitions = resolved.definitions[func]
+            for number, d in enumerate(resolved.definitions[func]):
+                self._add(func, number, d, chain)
+                for source, tensor in zip(func.sources, chain.values, strict=True):
+                    self._places[source] = tensor, chain.box
+
+    def _add(self, func: Function, number: int, d: Known, chain: Chain) -> None:
+        if number == 0:
+            self._compute(func, d.values, chain)
+            chain.loops.append(self._loop(func, d, chain.values[0]))
+            return
+        combined = combination(d, func.sources)
+        args = func.definitions[0].args
+        own = all(a is b for a, b in zip(d.args, args, strict=True))
+        if d.ranges and own and combined is not None and len({op for op, _ in combined}) == 1:
+            self._reduce(func, d, combined, chain)
+        elif self._is_pointwise(func, d):
+            self._select(func, d, chain)
+        else:
+            self._extern(func, d, chain)
+
+    def _loop(self, func: Function, d: Known, tensor: te.Tensor) -> Loop:
+        """The loops of a stage with an axis for each coordinate and each reduction variable."""
+        names = [*func.arg_names[::-1], *(v.name for v in reversed(d.ranges))]
+        op = tensor.op
+        assert isinstance(op, te.Compute)
+        return Loop(tensor, d.steps, dict(zip(names, stage_axes(op), strict=False)))
+
+    def _reads(self, roots: Sequence[Expr], to: Mapping[Expr, Expr]) -> tuple[Expr, ...]:
+        """Expressions whose variables have the values `to`, and that read tensors."""
+
+        def of_tensor(load: Load) -> Expr:
+            tensor, box = self._places[load.buffer]  # type: ignore[index]
+            return tensor[point(box, load.indices)]
+
+        return map_loads(tuple(simplify(substitute(e, dict(to))) for e in roots), of_tensor)
+
+    def _coordinates(self, chain: Chain, func: Function, where: Sequence[Expr]) -> dict[Expr, Expr]:
+        """The values of the coordinates at a place in memory."""
+        lows = [low for low, _ in chain.box]
+        args = func.definitions[0].args
+        return {a: i + low for a, i, low in zip(args, reversed(where), lows, strict=True)}
+
+    def _computed(self, func: Function, chain: Chain, values: Any) -> tuple[te.Tensor, ...]:
+        """The tensors of `values(place in memory)`."""
+        names = func.arg_names[::-1]
+        return te.compute(
+            extents(chain.box), lambda *where: tuple(values(where)), func.name(), names
+        )
+
+    def _compute(self, func: Function, values: Sequence[Expr], chain: Chain) -> None:
+        chain.made.append(
+            self._computed(
+                func,
+                chain,
+                lambda where: self._reads(values, self._coordinates(chain, func, where)),
+            )
+        )
+
+    def _reduce(
+        self, func: Function, d: Known, combined: list[tuple[str, Expr]], chain: Chain
+    ) -> None:
+        axes = {v: te.reduce_axis(r.extent, v.name) for v, r in d.ranges.items()}
+        at = {v: axis.var + d.ranges[v].start for v, axis in axes.items()}
+        op = combined[0][0]
+
+        def terms(where: Sequence[Expr]) -> Any:
+            to = {**self._coordinates(chain, func, where), **at}
+            found = self._reads([*(e for _, e in combined), *d.where], to)
+            terms, conditions = found[: len(combined)], found[len(combined) :]
+            if conditions:
+                terms = tuple(
+                    select(ir.all_of(*conditions), t, neutral(op, t.dtype)) for t in terms
+                )
+            return _reducer(op, len(terms))(terms, list(axes.values())[::-1])
+
+        sums = self._computed(func, chain, terms)
+        loop = self._loop(func, d, sums[0])
+        first = chain.made[-1]
+        start = func.definitions[0].values
+        is_neutral = len(chain.made) == 1 and all(
+            isinstance(v, Const) and v is neutral(op, v.dtype) for v in start
+        )
+        if is_neutral:
+            chain.made[-1] = sums
+            if not d.steps.steps:
+                loop.steps = chain.loops[0].steps if chain.loops[0] else d.steps
+            chain.loops = [None, loop]
+            return
+        chain.made.append(sums)
+        whole = self._computed(
+            func,
+            chain,
+            lambda where: [
+                ir.binary(op, a[where], b[where]) for a, b in zip(first, sums, strict=True)
+            ],
+        )
+        self._fold_away(chain, len(chain.made) - 2, whole)
+        chain.made.append(whole)
+        chain.loops.append(loop)
+
+    def _fold_away(self, chain: Chain, number: int, into: tuple[te.Tensor, ...]) -> None:
+        """Inline stage `number`, which stage `into` reads only at its own place, if it is a compute
+        without a reduction.  Its loops are then those of `into`.
+        """
+        op = chain.made[number][0].op
+        if isinstance(op, te.Compute) and op.axis and not op.reduce_axis:
+            chain.inlined.add(chain.made[number][0])
+            for loop in chain.loops:
+                if loop is not None and loop.tensor is chain.made[number][0]:
+                    loop.tensor = into[0]
+
+    def _is_pointwise(self, func: Function, d: Known) -> bool:
+        """Whether the points of an update are independent, and a coordinate of the result says
+        which of them gives its value.
+        """
+        used: list[Expr] = []
+        for arg, v in zip(d.args, func.definitions[0].args, strict=True):
+            if arg in d.ranges:
+                used.append(arg)
+            elif arg is not v and not isinstance(simplify(arg), Const):
+                return False
+        if len(set(used)) < len(d.ranges) or len(used) != len(d.ranges):
+            return False
+        return all(
+            index is ir.cast(arg, i64)
+            for load in loads((*d.values, *d.where))
+            if load.buffer in func.sources
+            for arg, index in zip(d.args, load.indices, strict=True)
+            if arg in d.ranges
+        )
+
+    def _select(self, func: Function, d: Known, chain: Chain) -> None:
+        old = chain.made[-1]
+        pure = func.definitions[0].args
+        given = dict(zip(d.args, pure, strict=True))
+        fixed = [(v, a) for a, v in given.items() if a is not v and a not in d.ranges]
+        own = {a: given[a] for a in d.ranges}
+
+        def values(where: Sequence[Expr]) -> Any:
+            to = self._coordinates(chain, func, where)
+            conditions = [to[v] == a for v, a in fixed]
+            for a, r in d.ranges.items():
+                low, high = chain.box[_index_of(d.args, a)]
+                if r.start > low:
+                    conditions.append(to[own[a]] >= r.start)
+                if r.start + r.extent - 1 < high:
+                    conditions.append(to[own[a]] < r.start + r.extent)
+            to = {**to, **{a: to[v] for a, v in own.items()}}
+            found = self._reads([*d.values, *d.where], to)
+            news, more = found[: len(d.values)], found[len(d.values) :]
+            here = simplify(ir.all_of(*conditions, *more))
+            return [
+                new if here is const(True) else select(here, new, o[where])
+                for new, o in zip(news, old, strict=True)
+            ]
+
+        made = self._computed(func, chain, values)
+        at_own_place = all(
+            same(load.indices, made[0].op.axis and [a.var for a in made[0].op.axis])  # type: ignore[union-attr]
+            for load in loads(made[0].op.body)  # type: ignore[union-attr]
+            if load.buffer in set(old)
+        )
+        if at_own_place:
+            self._fold_away(chain, len(chain.made) - 1, made)
+        chain.made.append(made)
+        op = made[0].op
+        assert isinstance(op, te.Compute)
+        axes = dict(zip(func.arg_names[::-1], stage_axes(op), strict=True))
+        names = {a.name: axes[func.arg_names[_index_of(pure, v)]] for a, v in own.items()}
+        chain.loops.append(Loop(made[0], d.steps, {**axes, **names}))
+
+    def _extern(self, func: Function, d: Known, chain: Chain) -> None:
+        old = chain.made[-1]
+        pure = [v for a, v in zip(d.args, func.definitions[0].args, strict=True) if a is v]
+        start = self._definitions[0].values if len(chain.made) == 1 else ()
+        roots = (*d.args, *d.values, *d.where)
+        tensors = dict.fromkeys(
+            self._places[n.buffer][0]  # type: ignore[index]
+            for n in loads((*roots, *start))
+            if n.buffer not in func.sources
+        )
+        inputs = [*tensors] if start else [*tensors, *old]
+        self._check_images(func, d, (*d.args, *d.values), chain.box, inside=True)
+        self._check_images(func, d, (*d.where, *start), chain.box, inside=False)
+        order = _order(d, [*d.ranges, *pure])
+        lows = dict(zip(func.definitions[0].args, chain.box, strict=True))
+
+        def body(b: te.LoopBuilder, *arrays: Any) -> None:
+            count = len(func.sources)
+            results = arrays[-count:]
+            array_of = dict(zip(inputs, arrays, strict=False))
+
+            def value(load: Load) -> Expr:
+                if load.buffer in func.sources:
+                    array = results[load.buffer.index]  # type: ignore[attr-defined]
+                    return array[point(chain.box, load.indices)]
+                tensor, box = self._places[load.buffer]  # type: ignore[index]
+                return array_of[tensor][point(box, load.indices)]
+
+            with b.independent_nest(extents(chain.box)) as where:
+                to = self._coordinates(chain, func, where)
+                first = map_loads(tuple(simplify(substitute(e, to)) for e in start), value)
+                for number, array in enumerate(results):
+                    array[where] = first[number] if start else array_of[old[number]][where]
+            with ExitStack() as nest:
+                to = {}
+                for v in order:
+                    if v in d.ranges:
+                        r = d.ranges[v]  # type: ignore[index]
+                        to[v] = nest.enter_context(b.loop(r.extent, v.name)) + r.start  # type: ignore[attr-defined]
+                    else:
+                        low, high = lows[v]
+                        to[v] = nest.enter_context(b.independent(high - low + 1, v.name)) + low  # type: ignore[attr-defined]
+                exprs = map_loads(tuple(simplify(substitute(e, to)) for e in roots), value)
+                places = exprs[: len(d.args)]
+                news = exprs[len(d.args) : len(d.args) + count]
+                conditions = exprs[len(d.args) + count :]
+                if conditions:
+                    nest.enter_context(b.when(ir.all_of(*conditions)))
+                if count > 1:
+                    news = tuple(b.let(f"new{n}", e) for n, e in enumerate(news))
+                at = point(chain.box, [ir.cast(p, i64) for p in places])
+                for array, new in zip(results, news, strict=True):
+                    array[at] = new
+
+        shape = extents(chain.box)
+        made = te.extern(
+            [shape] * len(func.sources),
+            inputs,
+            body,
+            [s.dtype for s in func.sources],
+            func.name(),
+        )
+        if start:
+            chain.made.pop()
+            chain.loops = [None] * len(chain.loops)
+        chain.made.append(made)
+        chain.loops.append(None)
+
+    def _check_images(
+        self, func: Function, d: Known, roots: tuple[Expr, ...], box: Box, inside: bool
+    ) -> None:
+        """Raises UsageError for a read outside of an image: loops have no checks.
+
+        inside: whether the conditions of the domain hold for `roots`.
+        """
+        facts = d.context(box, func.definitions[0].args, inside)
+        for load in loads(roots):
+            source = load.buffer
+            if isinstance(source, Source) and not isinstance(source.owner, Function):
+                whole = self._places[source][1]
+                ends = [bounds(i, facts, func, load) for i in load.indices]
+                if any(a < low or b > high for (a, b), (low, high) in zip(ends, whole)):
+                    raise UsageError(
+                        f"{func.name()} reads {source.name} at {ends} (first and last coordinate "
+                        f"of each dimension): expected {whole}; use a boundary condition"
+                    )
+
+
+def stage_axes(op: te.Compute) -> tuple[str, ...]:
+    """The names of a stage's loops in its schedule."""
+    return make_stage(op.name, op, ()).roots
+
+
+def _index_of(items: Sequence[Expr], item: Expr) -> int:
+    return next(n for n, e in enumerate(items) if e is item)
+
+
+def _order(d: Known, default: list[Expr]) -> list[Expr]:
+    """The loops of an update, outermost first: those that a schedule reorders in its order."""
+    inner_first = {v.name: v for v in default}  # type: ignore[attr-defined]
+    for step in d.steps.steps:
+        if isinstance(step, Reorder) and all(n in inner_first for n in step.names):
+            names = list(inner_first)
+            places = sorted(names.index(n) for n in step.names)
+            for place, name in zip(places, step.names, strict=True):
+                names[place] = name
+            inner_first = {n: inner_first[n] for n in names}
+    return list(reversed(inner_first.values()))
+
+
+def _reducer(op: str, count: int) -> Any:
+    known = next(r for r in KNOWN if r.operation == op)
+    if count == 1:
+        over = getattr(te, known.name)
+        return lambda terms, axes: [over(terms[0], axes)]
+    return te.comm_reducer(
+        lambda a, b: tuple(ir.binary(op, x, y) for x, y in zip(a, b, strict=True)),
+        lambda *dtypes: tuple(known.identity((t,))[0] for t in dtypes),
+        known.name,
+    )
