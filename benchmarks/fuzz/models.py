@@ -263,6 +263,13 @@ def _ncnn(folder: Path) -> Path:
     return ncnn.written(folder, *layers, weights=stored)
 
 
+def _ncnn_numbers(folder: Path) -> Path:
+    text = _ncnn(folder)
+    text.with_name("net.param.bin").write_bytes(ncnn.binary(text.read_text()))
+    text.unlink()
+    return folder / "net.param.bin"
+
+
 def _openvino(folder: Path) -> Path:
     net = openvino.Net("1,3,6,5")
     w = net.add("Convert", 'destination_type="f32"', net.const(floats(4, 3, 3, 3).astype("f2")))
@@ -514,6 +521,7 @@ MODELS: dict[str, Kind] = {
     "caffemodel": Kind(_caffemodel, _run),
     "darknet": Kind(_darknet, _run),
     "ncnn": Kind(_ncnn, _run),
+    "ncnn_numbers": Kind(_ncnn_numbers, _run),
     "openvino": Kind(_openvino, _run),
     "mxnet": Kind(_mxnet, _run_of_size(1, 3, 6, 6)),
     "paddle": Kind(_paddle, _run),

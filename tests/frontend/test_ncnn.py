@@ -12,7 +12,7 @@ import tilesmith as ts
 from tilesmith.frontend.load import inspect, load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError
-from written_models.ncnn import written
+from written_models.ncnn import binary, written
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((3, 6, 5)).astype(np.float32)
@@ -78,6 +78,25 @@ def test_inputs_of_int8_layers_round_away_from_zero(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(path, x.reshape(1, 1, -1))["y"][0, 0], wanted)
 
 
+def test_layers_as_numbers_with_weights(tmp_path: Path) -> None:
+    path = written(tmp_path, INPUT, CONV, weights=PLAIN + B.tobytes())
+    numbers = tmp_path / "net.param.bin"
+    numbers.write_bytes(binary(path.read_text()))
+    np.testing.assert_array_equal(run(numbers)["1"], run(path)["conv"])
+    facts = inspect(numbers)
+    assert (facts.format, facts.inputs) == ("ncnn", {"0": "f32[3,6,5]"})
+    assert facts.operators == {"Convolution": 1}
+
+
+def test_damaged_numbers(tmp_path: Path) -> None:
+    whole = binary(written(tmp_path, INPUT, CONV, weights=PLAIN + B.tobytes()).read_text())
+    numbers = tmp_path / "net.param.bin"
+    for size in range(4, len(whole), 4):
+        numbers.write_bytes(whole[:size])
+        with pytest.raises(ModelError, match=r"\.param\.bin file: expected \d+ bytes"):
+            run(numbers)
+
+
 def test_inputs_of_open_size(tmp_path: Path) -> None:
     path = written(tmp_path, "Input data 0 1 data", CONV, weights=PLAIN + B.tobytes())
     with pytest.raises(OpenShapesError, match="'data': f32 of unknown rank"):
@@ -103,12 +122,18 @@ def test_inputs_of_open_size(tmp_path: Path) -> None:
         ("BinaryOp y 1 1 data y 0=7 1=1 2=1.5", 1.5 - X),
         ("UnaryOp y 1 1 data y 0=4", X * X),
         ("Pooling y 1 1 data y 0=1 4=1", X.mean((1, 2))),
+        ("Crop y 1 1 data y -23309=1,1 -23310=1,2147483647 -23311=1,-1", X[:, :, 1:]),
+        ("ReLU y 1 1 data y 0=0.25", np.where(X > 0, X, np.float32(0.25) * X)),
+        ("UnaryOp y 1 1 data y 0=0", np.abs(X)),
         ("Normalize y 1 1 data y 2=0 3=3 4=1", X / np.sqrt((X * X).sum(0, keepdims=True))),
     ],
 )
-def test_layers(tmp_path: Path, layer: str, wanted: np.ndarray) -> None:
+def test_layers_in_text_and_as_numbers(tmp_path: Path, layer: str, wanted: np.ndarray) -> None:
     path = written(tmp_path, INPUT, layer, weights=np.ones(3, np.float32).tobytes())
     np.testing.assert_allclose(run(path)["y"], wanted, rtol=1e-4, atol=1e-5)
+    numbers = tmp_path / "net.param.bin"
+    numbers.write_bytes(binary(path.read_text()))
+    np.testing.assert_array_equal(run(numbers)["1"], run(path)["y"])
 
 
 def test_facts_of_a_file(tmp_path: Path) -> None:

@@ -75,14 +75,18 @@ class Source:
         """Whether the model is a folder."""
         return self.content is None and self.folder is not None
 
-    def companion(self, *endings: str) -> memoryview | None:
+    def companion(self, *endings: str, own: str = "") -> memoryview | None:
         """The mapped second file of a model in two files: the one that the caller gave, or the
         first file beside the model with its name and one of the endings.  None if there is none.
+
+        own: the first file's ending if it has two dots.
         """
         second = self.second
         if second is None and self.folder is not None and not self.is_folder:
-            stem = self.folder / Path(self.name).stem
-            beside = (stem.with_name(stem.name + e) for e in endings)
+            path = Path(self.name)
+            has_own = bool(own) and path.name.endswith(own)
+            stem = path.name.removesuffix(own) if has_own else path.stem
+            beside = (self.folder / (stem + e) for e in endings)
             second = next((p for p in beside if os.path.isfile(p)), None)
         if second is None:
             return None

@@ -1,4 +1,4 @@
-"""ncnn's files: layers with numbered parameters in text, and all layers' weights in order.
+"""ncnn's files: layers with numbered parameters, and all layers' weights in order.
 
 Tensors have no batch axis: an image is [C, H, W].
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,9 @@ from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i32
 from tilesmith.support.errors import ModelError
 
+from .binary import FIRST_LIST, MAGIC, layers_of
+
 _PARAMETER = re.compile(r"(-?\d+)=(.*)")
-_FIRST_LIST = -23300
-"""In old files, parameter number i has the number _FIRST_LIST - i if it is a list."""
 
 _HALF, _INT8, _PLAIN = 0x01306B47, 0x000D4B38, 0x0002C056
 """The flags before weights in f16, before weights in int8, and before f32 weights that ncnn must
@@ -80,25 +80,20 @@ class Weights:
 def read(source: Source) -> Network:
     """The network.  Raises ModelError for damaged files."""
     assert source.content is not None
-    try:
-        lines = bytes(source.content).decode().splitlines()
-    except UnicodeDecodeError as e:
-        raise ModelError(f"expected UTF-8 text, found {e}") from None
-    weights = Weights(source.companion(".bin"))
+    content = memoryview(source.content)
+    weights = Weights(source.companion(".bin", own=".param.bin"))
+    is_binary = content[:4] == MAGIC.to_bytes(4, "little")
+    stated = list(layers_of(content) if is_binary else _layers(content))
+    # the inputs of Embed layers are integers
+    places = {name for layer in stated if layer.kind == "Embed" for name in layer.inputs}
     layers: list[Layer] = []
     inputs: list[Declared] = []
-    # the inputs of Embed layers are integers
-    places = {w for line in lines if line.startswith("Embed ") for w in line.split()[4:5]}
-    for number, line in enumerate(lines[2:], 3):
-        words = line.split()
-        if not words:
-            continue
-        layer = _layer(number, words, weights)
+    for layer in stated:
         if layer.kind == "Input":
             dims = _dims(layer.attributes)
             inputs += [Declared(o, i32 if o in places else f32, dims) for o in layer.outputs]
         else:
-            layers.append(layer)
+            layers.append(replace(layer, attributes={**layer.attributes, "weights": weights}))
     unread: dict[str, None] = dict.fromkeys(o for layer in layers for o in layer.outputs)
     for layer in layers:
         for name in layer.inputs:
@@ -115,7 +110,17 @@ def read(source: Source) -> Network:
     )
 
 
-def _layer(number: int, words: list[str], weights: Weights) -> Layer:
+def _layers(content: memoryview) -> Iterator[Layer]:
+    try:
+        lines = bytes(content).decode().splitlines()
+    except UnicodeDecodeError as e:
+        raise ModelError(f"expected UTF-8 text, found {e}") from None
+    for number, line in enumerate(lines[2:], 3):
+        if words := line.split():
+            yield _layer(number, words)
+
+
+def _layer(number: int, words: list[str]) -> Layer:
     try:
         kind, name, *rest = words
         reads, makes = int(rest[0]), int(rest[1])
@@ -126,14 +131,14 @@ def _layer(number: int, words: list[str], weights: Weights) -> Layer:
             f"line {number}: expected a layer's type, name, numbers of inputs and outputs, and "
             f"their names, found {' '.join(words)[:200]!r}"
         ) from None
-    attributes: dict[str, Any] = {"weights": weights}
+    attributes: dict[str, Any] = {}
     for word in rest[2 + reads + makes :]:
         parameter = _PARAMETER.fullmatch(word)
         if parameter is None:
             raise ModelError(f"line {number}: expected number=value, found {word!r}")
         key, value = int(parameter[1]), parameter[2]
-        if key <= _FIRST_LIST:
-            key, value = _FIRST_LIST - key, value.partition(",")[2]
+        if key <= FIRST_LIST:
+            key, value = FIRST_LIST - key, value.partition(",")[2]
         attributes[str(key)] = value
     tops = tuple(rest[2 + reads : 2 + reads + makes])
     return Layer(kind, name, tuple(rest[2 : 2 + reads]), tops, attributes)
