@@ -17,7 +17,7 @@ from tilesmith.support.exports import exports
 from tilesmith.support.version import VERSION
 
 if TYPE_CHECKING:
-    from tilesmith import ort, te, torch, training
+    from tilesmith import ncnn, ort, te, torch, training
     from tilesmith.driver import build, check, compile, load
     from tilesmith.driver.compiler import tensor_intrinsics
     from tilesmith.driver.exporting import export
@@ -90,6 +90,7 @@ __all__ = [
     "grad",
     "jvp",
     "load",
+    "ncnn",
     "ort",
     "quantize",
     "register_op",
@@ -130,6 +131,7 @@ __getattr__, __dir__ = exports(
         "InternalError ModelError ScheduleError SignatureError TilesmithError UnavailableError "
         "UnsupportedError UsageError",
         "tilesmith.support.options": "Options",
+        "tilesmith.ncnn": "",
         "tilesmith.ort": "",
         "tilesmith.te": "",
         "tilesmith.torch": "",

@@ -174,3 +174,12 @@ def test_damaged_weights(tmp_path: Path) -> None:
         (tmp_path / "net.bin").write_bytes(whole[:size])
         with pytest.raises(ModelError):
             run(path)
+
+
+def test_a_list_of_channels_is_multiplied_by_a_kernel_of_one_element(tmp_path: Path) -> None:
+    w = RANDOM.standard_normal((4, 3)).astype(np.float32)
+    layers = "Input data 0 1 data 0=3", "Convolution y 1 1 data y 0=4 1=1 5=1 6=12 9=1"
+    path = written(tmp_path, *layers, weights=b"\0\0\0\0" + w.tobytes() + B.tobytes())
+    x = np.float32([1, -2, 3])
+    wanted = np.maximum(w @ x + B, 0)
+    np.testing.assert_allclose(run(path, x)["y"], wanted, rtol=1e-5, atol=1e-6)

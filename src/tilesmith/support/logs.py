@@ -21,6 +21,7 @@ TOPICS = {
     "cache": "kernels and programs that were found in the cache, kept or dropped",
     "compile": "compiled kernels, where and how long; operators that PyTorch can't take apart",
     "device": "nodes that run on the CPU in place of a device, and devices that fail",
+    "engines": "calls that other engines made and that failed",
     "machine": "rates of this machine: measured, kept, or measured again",
     "records": "tuning records that were used, or why they were not",
     "schedule": "schedule rules that did not fit a kernel, and what it got instead",

@@ -75,6 +75,9 @@ def convolution(n: LayerNode) -> Result:
     groups = n.attr_int("7", 1, 1) if "DepthWise" in n.layer.kind else 1
     if n.attr_int("19", 0):
         n.unsupported("weights that are inputs (19=1)")
+    is_product = n.layer.kind == "Convolution" and x.type.rank == 1
+    if is_product:  # ncnn multiplies a list of channels by a kernel of one element
+        x = n.reshape(x, (*x.type.shape, 1, 1))
     g, channels = _window(n, x), n.extent(x, 0)
     w = take(n, "weight", count, channels // groups, *g.kernel, flagged=True)
     bias = take(n, "bias", count) if n.attr_int("5", 0) else None
@@ -100,7 +103,8 @@ def convolution(n: LayerNode) -> Result:
         g.pads = (0,) * (2 * rank)
     y = convolve(n, x, w, g, groups)
     y = y / scale if scale is not None else y
-    return activate(n, _single(n, add_bias(n, y, bias)))
+    y = _single(n, add_bias(n, y, bias))
+    return activate(n, n.reshape(y, (count,)) if is_product else y)
 
 
 @ncnn_layer("Deconvolution", "DeconvolutionDepthWise")

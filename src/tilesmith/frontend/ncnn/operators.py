@@ -7,4 +7,4 @@ from tilesmith.frontend.ncnn.model import read
 
 READER = network_reader(read, LAYERS)
 
-__all__ = ["READER"]
+__all__ = ["LAYERS", "READER"]

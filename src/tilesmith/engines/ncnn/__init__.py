@@ -1,0 +1,1 @@
+"""Networks of ncnn with layers of compiled code."""
