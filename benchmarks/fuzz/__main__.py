@@ -1,11 +1,13 @@
 """2,000 random graphs, 1,000 random PyTorch programs, 10,000 random schedules, 20,000 damaged ONNX
-models, 10,000 damaged files of other kinds, 10,000 damaged texts of IRs, and every public entry of
-the package with objects of every type: `python -m benchmarks.fuzz`.
+models, 10,000 damaged files of other kinds, 10,000 damaged texts of IRs, 20,000 attacks on an
+agent, and every public entry of the package with objects of every type: `python -m
+benchmarks.fuzz`.
 
 Options name the only parts to run: `--graphs FIRST COUNT`, `--programs`, `--schedules`,
-`--mutants`, `--files` and `--texts` alike, and `--calls ENTRY`, the calls of entries whose names
-contain this (`--calls ""`: all, half an hour; `--sample COUNT`: some of those).  `--roads NAME,...`
-chooses roads of programs into the compiler.  `--kinds NAME,...` chooses kinds of damaged files:
+`--mutants`, `--files`, `--texts` and `--frames` alike, and `--calls ENTRY`, the calls of entries
+whose names contain this (`--calls ""`: all, half an hour; `--sample COUNT`: some of those).
+`--roads NAME,...` chooses roads of programs into the compiler.  `--kinds NAME,...` chooses kinds of
+damaged files:
 `--files 0 20000 --kinds darknet` damages Darknet's files only.  Exit status 1 if anything crashed,
 lasted too long or gave a wrong answer; each such case is printed, a graph as the smallest one that
 shows it, a schedule with the fewest steps, and saved in `--to`.
@@ -25,6 +27,7 @@ from fuzz.calls import fuzz_calls
 from fuzz.campaign import fuzz_graphs, shown
 from fuzz.cases import NODES
 from fuzz.files import KINDS, file_mutant, file_verdicts
+from fuzz.frames import fuzz_frames
 from fuzz.judge import CRASHED, WRONG, Verdict
 from fuzz.mutants import mutant, mutant_verdicts
 from fuzz.programs.campaign import fuzz_programs
@@ -36,7 +39,7 @@ from fuzz.texts import text_mutant, text_verdicts
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
 whole = {"graphs": 2000, "programs": 1000, "schedules": 10000, "mutants": 20000, "files": 10000,
-         "texts": 10000}  # fmt: skip
+         "texts": 10000, "frames": 20000}  # fmt: skip
 for part, most in whole.items():
     parser.add_argument(f"--{part}", nargs=2, type=int, metavar=("FIRST", "COUNT"),
                         help=f"Default: 0 {most}, if no part is named.")  # fmt: skip
@@ -111,10 +114,12 @@ print(f"schedules: {shown(steps)}")
 mutants = tried("mutants", mutant_verdicts, lambda n: ("onnx", {"m.onnx": mutant(n)}))
 files = tried("files", lambda seeds: file_verdicts(seeds, arguments.kinds), other_file)
 texts = tried("texts", text_verdicts, text_file)
+attacks = fuzz_frames(seeds_of("frames"))
+print(f"frames: {shown(attacks)}")
 called: Counter[str] = Counter()
 if arguments.calls is not None or not named:
     called = fuzz_calls(arguments.calls or "", arguments.sample)
 print(f"calls: {shown(called)}")
 bad = sum(n for (_, result), n in programs.items() if result in (CRASHED, WRONG))
-others = (counts, steps, mutants, files, texts, called)
+others = (counts, steps, mutants, files, texts, attacks, called)
 sys.exit(bool(bad or any(found[CRASHED] or found[WRONG] for found in others)))

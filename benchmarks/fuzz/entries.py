@@ -25,6 +25,8 @@ from onnx import TensorProto, helper
 
 import tilesmith as ts
 from tilesmith import te
+from tilesmith.agent.server import Agent
+from tilesmith.agent.settings import DEVICE_FILE, Secrets, init
 from tilesmith.driver.module import CompiledModule
 from tilesmith.graph.builder import Builder
 from tilesmith.ir.expr import Expr
@@ -177,6 +179,20 @@ def _service(process: int) -> ts.Service:
 
 
 @cache
+def _device(process: int) -> ts.RemoteDevice:
+    """A device of a process, whose agent is a part of it.  Its key is where it is looked for."""
+    own = folder().resolve()
+    secrets = own / "agent"
+    init(secrets, plain=True)
+    agent = Agent(Secrets.load(secrets), own / "objects", plain=True)
+    agent.__enter__()
+    port = agent.place[1]
+    os.environ["TILESMITH_DEVICES"] = str(own)
+    (own / f"127.0.0.1_{port}.json").write_bytes((secrets / DEVICE_FILE).read_bytes())
+    return ts.RemoteDevice(f"tcp://127.0.0.1:{port}")
+
+
+@cache
 def kernel() -> KernelFunction:
     return ts.build(schedule(), [A, C], threads=1)
 
@@ -306,6 +322,7 @@ SELVES: dict[type, Callable[[], Any]] = {
     QuantizeOptions: QuantizeOptions,
     te.Reducer: lambda: C.op.body[0].reducer,
     te.Schedule: schedule,
+    ts.RemoteDevice: lambda: _device(os.getpid()),
     ts.Service: lambda: _service(os.getpid()),
     te.Stage: lambda: schedule()["C"],
     steps.Step: lambda: steps.Unroll("C", "i"),
@@ -333,6 +350,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "*inputs": lambda: A,
     "*types": lambda: TensorType(te.f32, (8, 8)),
     "a": lambda: X,
+    "address": lambda: _device(os.getpid()).address,
     "args": lambda: [A, C],
     "array": _rows,
     "arrays": lambda: [_rows()],
@@ -343,7 +361,9 @@ VALUES: dict[str, Callable[[], Any]] = {
     "by": lambda: "j",
     "combine": lambda: lambda x, y: x + y,
     "cond": lambda: X > 1,
+    "content": lambda: b"content",
     "depth": lambda: 2,
+    "device": lambda: _device(os.getpid()),
     "dtype": lambda: "f32",
     "emit": lambda: lambda code, *operands: operands[0],
     "extent": lambda: 8,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tilesmith.quantisation.entry import quantize
     from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.instance import Instance
+    from tilesmith.runtime.remote.device import RemoteDevice
     from tilesmith.runtime.signing import verify
     from tilesmith.search_space.templates import register_template
     from tilesmith.serving.batcher import Batcher
@@ -70,6 +71,7 @@ __all__ = [
     "ModelError",
     "Op",
     "Options",
+    "RemoteDevice",
     "ScheduleError",
     "Service",
     "SignatureError",
@@ -124,6 +126,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.quantisation.entry": "quantize",
         "tilesmith.runtime.executable": "Executable",
         "tilesmith.runtime.instance": "Instance",
+        "tilesmith.runtime.remote.device": "RemoteDevice",
         "tilesmith.runtime.signing": "verify",
         "tilesmith.serving.batcher": "Batcher",
         "tilesmith.serving.service": "Service",

@@ -74,6 +74,7 @@ BASE = {
     "bench": ["m.onnx", "--seconds", "0.01"],
     "compare": ["m.onnx", "--rounds", "1", "--engine", "onnxruntime"],
     "keygen": ["absent/key.pem"],
+    "agent": ["init", "--folder", "absent/agent"],
     "verify": ["m.onnx"],
     "quantize": ["m.onnx", "--random", "1"],
     "train": ["m.onnx", "--data", "absent.npz", "-o", "t.onnx"],

@@ -23,7 +23,10 @@ import tilesmith as ts
 from tilesmith.cli import VERBS, execute
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-NEEDS = {"wasm32": "ziglang", "keygen": "cryptography", "--sign": "cryptography"}
+NEEDS = {
+    "wasm32": "ziglang",
+    **dict.fromkeys(("agent", "keygen", "--sign"), "cryptography"),
+}
 """What a word of a line needs installed."""
 
 
@@ -75,7 +78,7 @@ def test_the_command_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
             continue
         seen.add(arguments[0])
         assert execute(arguments) == 0, f"{line}\n{capsys.readouterr().err}"
-    assert set(VERBS) - seen <= {"quantize", "train", "verify", "keygen"}
+    assert set(VERBS) - seen <= {"quantize", "train", "verify", "keygen", "agent"}
 
 
 def test_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,10 +231,10 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --operators and --templates to a verb.  Replace each parameter that is a dataclass of
-    options by one command-line option per field.  The dataclasses are `Options`, `TuneOptions` and
-    `Request`, whose field `options` is replaced by the fields of `Options`. `Annotated[Request,
-    "shapes", ...]` selects fields of `Request`.
+    """Add --operators and --templates to a verb that compiles.  Replace each parameter that is a
+    dataclass of options by one command-line option per field.  The dataclasses are `Options`,
+    `TuneOptions` and `Request`, whose field `options` is replaced by the fields of `Options`.
+    `Annotated[Request, "shapes", ...]` selects fields of `Request`.
 
     A field that is not on the command line keeps its default; for `Options`, the environment
     overrides the default.  If a verb has a parameter with a field's name, the verb defines that
@@ -257,7 +257,9 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         group: [p for p in _parameters(kind, named[group]) if p.name not in signature.parameters]
         for group, kind in groups.items()
     }
-    files = [_parameter(what, _files_of(what)) for what in ("operators", "templates")]
+    compiles = Request in groups.values() or Options in groups.values()
+    names = ("operators", "templates") if compiles else ()
+    files = [_parameter(what, _files_of(what)) for what in names]
 
     @functools.wraps(command)
     def wrapper(

@@ -33,11 +33,11 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Abs, Cast, Sub
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.reduce import ReduceMax
-from tilesmith.runtime.executable import Executable
 
 from .checking import random_inputs
 from .compiler import compile_program, load_graph
 from .passes import before_target
+from .places import placed
 from .precision import check_precision, low_choice, named
 from .request import Request
 from .session import Session
@@ -259,4 +259,4 @@ def _own_errors(
 def _run(graph: Graph, inputs: Samples, session: Session) -> dict[str, np.ndarray]:
     """The outputs of a graph, computed on this machine in the graph's own types."""
     program = compile_program(replace(graph, in_place=()), session)
-    return Executable(program, session.options.threads).run(inputs)
+    return placed(program, session.options).run(inputs)

@@ -43,7 +43,6 @@ from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import eager
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast
-from tilesmith.runtime.executable import Executable
 from tilesmith.support.arguments import checked
 from tilesmith.support.arrays import difference, least_difference, nearest
 from tilesmith.support.errors import UsageError
@@ -54,6 +53,7 @@ from .compiler import load_graph
 from .kernels import compile_kernels
 from .partitioned import on_cpu, parts_of
 from .passes import optimise
+from .places import placed
 from .request import Request
 from .session import Session
 
@@ -385,7 +385,7 @@ def _run_alone(
     over = tuple((o, order[node.inputs[i]]) for o, i in in_place)
     alone = Graph("check", tuple(renamed.values()), (), (single,), node.outputs, names, over)
     program = assemble(alone, {single: kernel}, session, extents={single: extents})
-    exe = Executable(program, session.options.threads)
+    exe = placed(program, session.options)
     by_value = dict(zip(node.inputs, arrays, strict=True))
     physical = [
         np.array(v.layout.pack(by_value[v]) if v.layout else by_value[v], order="C")

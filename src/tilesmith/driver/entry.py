@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.ir.sizes import ExpectedSizes
 from tilesmith.runtime.program import Program
+from tilesmith.runtime.remote.address import is_address
 from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import DeviceError, ModelError, UsageError
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
@@ -139,7 +140,13 @@ def _made(request: Request, exported: Exported | None) -> Executable:
     exported: the exported PyTorch program of the model, if it has one.
     """
     options, decisions = request.options, None
-    if options.target != "native":
+    is_remote = is_address(options.target)
+    if is_remote:
+        from .places import at_place
+
+        options = at_place(options)
+        request = replace(request, options=options)
+    elif options.target != "native":
         _check_runs_here(options)
     if options.precision == AUTO:
         from .automatic import decided
@@ -187,6 +194,14 @@ def _made(request: Request, exported: Exported | None) -> Executable:
             f"target {program.target.name!r} runs models of ONNX with fixed shapes; found a module "
             "of PyTorch, or specialise="
         )
+    if is_remote:
+        from .places import check_alone, placed
+
+        check_alone(options, bool(fixed) or background is not None, "specialise")
+        check_alone(options, exported is not None, "a module of PyTorch")
+        made = placed(program, options)
+        made.recipe = recipe
+        return made
     if fixed or background is not None:
         from tilesmith.runtime.sized_runner import SizedRunner
 
@@ -205,7 +220,8 @@ def _made(request: Request, exported: Exported | None) -> Executable:
 def _check_runs_here(options: Options) -> None:
     """Raises UsageError before compiling for a target whose code this machine can't run."""
     from tilesmith.codegen.targets import host, missing_features
-    from tilesmith.runtime.threads import target_of
+
+    from .places import target_of
 
     target = target_of(options)
     if missing := missing_features(host(), target):

@@ -13,7 +13,7 @@ from tilesmith.frontend.common.symbols import Narrowing
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.choices import V
 from tilesmith.ir.target import Target
-from tilesmith.runtime.threads import target_of, thread_count
+from tilesmith.runtime.threads import thread_count
 from tilesmith.search_space.constraints import Constraints, nearest
 from tilesmith.search_space.family import Family
 from tilesmith.search_space.groups import GroupSpace
@@ -28,6 +28,7 @@ from tilesmith.support.options import Options, records_path
 from tilesmith.support.timing import Timings
 from tilesmith.te.knobs import Config, Decisions, Knob
 
+from .places import at_place, target_of
 from .request import Request
 from .workers import job_count
 
@@ -104,7 +105,7 @@ class Session:
     @staticmethod
     def of(options: Options | None, **overrides: Any) -> Session:
         options = options or Options.from_environment()
-        options = options.with_(**overrides)
+        options = at_place(options.with_(**overrides))
         options.show_logs()
         target = target_of(options)
         if options.is_strict:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from .device_memory import DeviceMemory
     from .profile import Profile
+    from .remote.device import RemoteDevice
     from .standalone.export import Exported, Format, WeightsPlace
 
 
@@ -297,14 +298,13 @@ class Executable:
         # Loading and running a model needs no compiler; the performance model and the measurements
         # need it.
         from .profile import Profile, timed, unpredicted
-        from .rates import machine
 
         times = self.runner.timed(self._measured(arrays), repeats, both=True)
         seconds, runs = times.seconds, times.runs
         if self.program.target.device is not None or self.program.parts:
             kernels, rates = unpredicted(self.program, seconds, runs), None
         else:
-            rates = machine()
+            rates = self.runner.machine
             kernels = timed(
                 self.program, seconds.tolist(), runs.tolist(), self.threads, rates, times.extents
             )
@@ -341,6 +341,18 @@ class Executable:
         from .standalone.export import export
 
         return export([self.program], folder, name, format, weights, self.threads, sign, glibc)
+
+    def deploy(self, device: RemoteDevice | str) -> Executable:
+        """This executable on another machine, whose agent runs it.  It is called like this one.
+
+        device: a `tilesmith.RemoteDevice`, or its address, such as `tls://board:9100`.
+
+        Raises ModelError if the device lacks features that the program needs: compile the model
+        with `target=` the device's address.  Raises DeviceError if the device can't be reached.
+        """
+        from .remote.device import device_of
+
+        return executable_of(device_of(device).runner(self.program, self.threads))
 
     @staticmethod
     @checked(UsageError)

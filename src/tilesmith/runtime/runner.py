@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from tilesmith.support.errors import ModelError
 from .arrays import as_output, beginning, check_apart, is_torch, listing, to_torch
 from .limits import UNLIMITED, Limits
 from .program import Program, TensorSpec
+
+if TYPE_CHECKING:
+    from tilesmith.perf.machine import Machine
 
 Sizes: TypeAlias = Mapping[str, int]
 """Extents by the name of their symbol."""
@@ -56,6 +59,13 @@ class Runner(ABC):
 
     @abstractmethod
     def __init__(self, program: Program, threads: int | None, limits: Limits) -> None: ...
+
+    @property
+    def machine(self) -> Machine:
+        """The rates of the CPU on which the program runs, measured at first use."""
+        from .rates import machine  # running a model needs no compiler; measuring needs it
+
+        return machine()
 
     @abstractmethod
     def call(self, arrays: tuple[Any, ...], out: Any) -> Any:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 import os
 
-from tilesmith.codegen import targets
-from tilesmith.ir.target import Target
 from tilesmith.support import cgroup
 from tilesmith.support.arguments import shown
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import Options, threads_from_environment
+from tilesmith.support.options import threads_from_environment
 
 
 def thread_count(threads: int | None = None) -> int:
@@ -28,17 +26,6 @@ def thread_count(threads: int | None = None) -> int:
     if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 4096:
         raise UsageError(f"threads: expected a number from 1 to 4096, found {shown(threads)}")
     return threads
-
-
-def target_of(options: Options) -> Target:
-    """The target in the options, for schedules with the requested number of threads.  The default
-    number is that of the cores of the described machine, or of this machine.
-    """
-    target = targets.target(options.target)
-    asked = options.threads or threads_from_environment()
-    if asked is None and options.target != "native":
-        asked = target.model.cores or None
-    return target.for_threads(thread_count(asked))
 
 
 def physical_cores() -> int:

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import IO, Literal, NoReturn, Self, TypeAlias
 
@@ -70,14 +70,20 @@ class Child:
 
     processors: the processors to which the process is bound (default: all).
     memory_bytes: upper bound on the process's address space.
+    arguments: `sys.argv[1:]` of the process.
 
-    Systems other than Linux ignore both.
+    Systems other than Linux ignore processors and memory_bytes.
     """
 
     def __init__(
-        self, module: str, *, processors: Collection[int] = (), memory_bytes: int | None = None
+        self,
+        module: str,
+        *,
+        processors: Collection[int] = (),
+        memory_bytes: int | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
-        self._module = module
+        self._module, self._arguments = module, arguments
         self._processors = processors
         self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
@@ -129,7 +135,7 @@ class Child:
         words = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  # until `end`
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", self._module],
+                [sys.executable, "-P", "-m", self._module, *self._arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=words,

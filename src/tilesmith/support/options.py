@@ -302,6 +302,24 @@ def cache_dir_from_environment(environ: Mapping[str, str] | None = None) -> Path
     return (Path(home) if home else Path.home()) / ".cache" / "tilesmith"
 
 
+def devices_dir_from_environment(environ: Mapping[str, str] | None = None) -> Path:
+    """The folder of the keys of devices: `TILESMITH_DEVICES`, or one among the user's settings."""
+    env = os.environ if environ is None else environ
+    if env.get("TILESMITH_DEVICES"):
+        return Path(env["TILESMITH_DEVICES"]).expanduser()
+    return _settings(env) / "devices"
+
+
+def agent_dir_from_environment(environ: Mapping[str, str] | None = None) -> Path:
+    """The folder of this machine's agent, among the user's settings."""
+    return _settings(os.environ if environ is None else environ) / "agent"
+
+
+def _settings(env: Mapping[str, str]) -> Path:
+    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    return Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "tilesmith"
+
+
 def watches_pages_from_environment(environ: Mapping[str, str] | None = None) -> bool:
     """`TILESMITH_WATCH_PAGES`: whether the operating system may watch weights for writes."""
     env = os.environ if environ is None else environ

@@ -12,6 +12,7 @@ from tilesmith import driver
 from tilesmith.codegen.kernel import KernelJob
 from tilesmith.driver import Session
 from tilesmith.driver.kernels import belongs_here
+from tilesmith.driver.places import placed
 from tilesmith.driver.saved.program import kernel_cache
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.nodes import Graph, Node
@@ -71,7 +72,7 @@ class Compiled:
     @staticmethod
     def of_groups(fused: Graph, decisions: Mapping[Node, Decisions], session: Session) -> Compiled:
         kernels = driver.compile_kernels(fused, session, decisions)
-        exe = Executable(driver.assemble(fused, kernels, session), session.options.threads)
+        exe = placed(driver.assemble(fused, kernels, session), session.options)
         return Compiled(exe, fused, tuple(n for _, n in kernels_in(fused)))
 
     def times(self) -> dict[Node, KernelTime]:

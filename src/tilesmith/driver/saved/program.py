@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.driver.places import target_of
 from tilesmith.driver.request import Request
 from tilesmith.driver.saved.constants import SHARE, allocated, room_of
 from tilesmith.driver.saved.identity import (
@@ -35,7 +36,7 @@ from tilesmith.driver.saved.identity import (
     stamp_of,
 )
 from tilesmith.runtime.program import Blob, Program
-from tilesmith.runtime.threads import target_of, thread_count
+from tilesmith.runtime.threads import thread_count
 from tilesmith.runtime.tsm import load_program, write_program
 from tilesmith.support.cache import Cache, cache_key, content_key
 from tilesmith.support.errors import ModelError, TilesmithError

@@ -1,0 +1,317 @@
+"""A device that is another machine: what it is, and executables that run on it.
+
+A program is uploaded in two parts, its archive without weights and its weights, each named by the
+SHA-256 digest of its bytes.  What the agent has is not sent again: another version of a model
+shares its weights, and callers share both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.targets import missing_features
+from tilesmith.ir.target import Target
+from tilesmith.perf.machine import Machine
+from tilesmith.runtime.arrays import at_home
+from tilesmith.runtime.given import stored_inputs
+from tilesmith.runtime.limits import UNLIMITED, Limits
+from tilesmith.runtime.program import Program, TensorSpec
+from tilesmith.runtime.runner import Runner, Times, as_given, given_outputs, kept_outputs
+from tilesmith.runtime.tsm import write_program
+from tilesmith.support.arguments import checked, checked_methods, shown
+from tilesmith.support.cache import content_key
+from tilesmith.support.errors import DeviceError, ModelError, UsageError
+from tilesmith.support.measure import Samples
+from tilesmith.support.version import VERSION
+
+from .address import Address
+from .frames import Frame, Kind, array_fields, arrays_of
+from .keys import Key, key_path
+from .link import AbsentError, Link
+
+MARGIN_SECONDS = 60.0
+"""Seconds that an answer may take beyond the time of the runs that are asked for: other callers'
+requests come first.
+"""
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+@checked_methods(UsageError)
+class RemoteDevice:
+    """Another machine, on which `tilesmith agent serve` runs.
+
+    address: where its agent listens.
+    name: the machine's name.
+    target: the machine as a target, by which models are compiled for it.
+    threads: its physical cores.
+    confined: the layers of protection that runs have there (`support.confine`).
+    """
+
+    @checked(UsageError)
+    def __init__(self, address: str, key: str | Path | None = None) -> None:
+        """address: `tls://HOST:PORT`, or `tcp://127.0.0.1:PORT`.
+        key: `device.json` of `tilesmith agent init`; by default `HOST_PORT.json` in the folder of
+            the devices' keys.
+
+        Raises UsageError for a wrong address or key, DeviceError if no agent answers or if it has
+        another version of Tilesmith.
+        """
+        self._address = Address.of(address)
+        path = Path(key) if key is not None else key_path(self._address)
+        self.link = Link(self._address, Key.load(path))
+        about = _json(self.link.ask(Kind.ABOUT, seconds=MARGIN_SECONDS))
+        try:
+            version, self.name = str(about["version"]), str(about["name"])
+            self.target = Target.from_json(about["target"])
+            self.threads = int(about["cores"])
+            self.confined = tuple(map(str, about["confined"]))
+        except _MALFORMED as e:
+            raise DeviceError(f"device {address}: its description is malformed: {e}") from None
+        if version != VERSION:
+            raise DeviceError(
+                f"device {address}: its agent has Tilesmith {version}, this is {VERSION}; install "
+                "the same version on both"
+            )
+
+    @property
+    def address(self) -> str:
+        return str(self._address)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The rates of the device, which its agent measured.  The first call may take seconds."""
+        answer = self.link.ask(Kind.RATES, seconds=MARGIN_SECONDS)
+        try:
+            return Machine.from_json(_json(answer))
+        except _MALFORMED as e:
+            raise DeviceError(f"device {self.address}: its rates are malformed: {e}") from None
+
+    def runner(self, program: Program, threads: int | None = None) -> RemoteRunner:
+        """The runner of a program on this device.
+
+        threads: number of threads there; by default its cores.
+
+        Raises ModelError if the device lacks features that the program needs, or if it is one that
+        agents don't run; DeviceError.
+        """
+        return RemoteRunner(program, threads or self.threads, device=self)
+
+    def counters(self) -> dict[str, float]:
+        """Counts of the agent since its start: requests, refusals, runs, crashes, bytes, seconds of
+        processors, page faults, the largest memory of a run in bytes.
+        """
+        return {str(k): float(v) for k, v in _json(self.link.ask(Kind.COUNTERS)).items()}
+
+    def logs(self) -> list[str]:
+        """The agent's last messages, one for each request."""
+        return bytes(self.link.ask(Kind.LOGS).body).decode(errors="replace").splitlines()
+
+    def upload(self, content: bytes) -> str:
+        """Send an object that the agent does not have.  Returns its SHA-256 digest."""
+        digest = hashlib.sha256(content).hexdigest()
+        self._upload(digest, content)
+        return digest
+
+    def _upload(self, digest: str, content: bytes | memoryview) -> None:
+        has = self.link.ask(Kind.HAS, {"digest": digest})
+        if has.fields.get("has") != "1":
+            self.link.ask(Kind.PUT, {"digest": digest}, content)
+
+    def close(self) -> None:
+        """End the connection.  The next request makes another one."""
+        self.link.close()
+
+    def __repr__(self) -> str:
+        return f"<device {self.address}: {self.name}, {self.target.cpu}, {self.threads} cores>"
+
+
+class RemoteRunner(Runner):
+    """A program that runs on another machine.
+
+    device: that machine.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        threads: int | None,
+        limits: Limits = UNLIMITED,
+        device: RemoteDevice | None = None,
+    ) -> None:
+        self.device: RemoteDevice = device or self.device
+        self.program, self.limits = program, limits
+        self.threads = threads or self.device.threads
+        _check_runs_there(program, self.device)
+        out = io.BytesIO()
+        weights = program.constants.data
+        write_program(program, out, content_key(weights))
+        self._objects: dict[str, bytes | memoryview] = {"model": out.getvalue(), "weights": weights}
+        self._digests = {
+            name: hashlib.sha256(content).hexdigest() for name, content in self._objects.items()
+        }
+        self._lock = Lock()
+        self._is_there = False
+
+    def become(self, program: Program) -> None:
+        self.__init__(program, self.threads, self.limits)
+
+    def again(self) -> Runner:
+        return RemoteRunner(self.program, self.threads, self.limits, self.device)
+
+    @property
+    def machine(self) -> Machine:
+        return self.device.machine
+
+    def call(self, arrays: tuple[Any, ...], out: Any) -> Any:
+        """Run the program there (see `Runner`).  Raises DeviceError if the device fails."""
+        program = self.program
+        outs = given_outputs(program.outputs, out)
+        stored = stored_inputs(program, arrays)
+        outs = at_home(program, arrays, outs)
+        specs = program.outputs
+        is_sized = all(s.is_static for s in specs)
+        kept = kept_outputs(program, stored, outs, specs) if is_sized else None
+        results = arrays_of(self._ask(Kind.RUN, stored))
+        if len(results) != len(specs):
+            raise DeviceError(
+                f"device {self.device.address}: expected {len(specs)} results, found {len(results)}"
+            )
+        if kept is None:
+            shaped = [TensorSpec(s.name, s.dtype, r.shape) for s, r in zip(specs, results)]
+            kept = kept_outputs(program, stored, outs, shaped)
+        for i, room in enumerate(kept):
+            if room is not None:
+                room[...] = results[i].view(room.dtype).reshape(room.shape)
+                results[i] = room
+        typed = [r.view(s.dtype.numpy) for r, s in zip(results, specs, strict=True)]
+        return as_given(typed, outs, arrays)
+
+    def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
+        stored = stored_inputs(self.program, arrays)
+        fields = {"repeats": str(max(repeats, 1)), "both": str(int(both))}
+        told = _json(self._ask(Kind.PROFILE, stored, fields))
+        try:
+            seconds, runs = np.array(told["seconds"], float), np.array(told["runs"], np.int64)
+            if len(seconds) != len(self.program.calls) or len(runs) != len(seconds):
+                raise ValueError(f"{len(seconds)} times of {len(self.program.calls)} kernels")
+            host = tuple((str(name), float(t)) for name, t in told["host"])
+            extents = tuple(int(n) for n in told["extents"])
+            return Times(seconds, runs, float(told["whole"]), extents, host)
+        except _MALFORMED as e:
+            raise DeviceError(
+                f"device {self.device.address}: its profile is malformed: {e}"
+            ) from None
+
+    def _fields(self, number: int = 0) -> dict[str, str]:
+        """The fields that name this program, as number `number` of a request."""
+        names = {f"{k}{number}": digest for k, digest in self._digests.items()}
+        return {**names, f"threads{number}": str(self.threads)}
+
+    def _ask(
+        self, kind: Kind, stored: Sequence[np.ndarray], more: Mapping[str, str] | None = None
+    ) -> Frame:
+        sent, body = array_fields(_named(self.program, stored))
+        fields = {**self._fields(), **sent, **(more or {})}
+        return self._sent(lambda: self.device.link.ask(kind, fields, body), (self,))
+
+    def _sent(self, ask: Callable[[], Frame], programs: Sequence[RemoteRunner]) -> Frame:
+        """The answer to a request that needs some programs, which are uploaded before."""
+        for p in programs:
+            p._upload()
+        try:
+            return ask()
+        except AbsentError:  # the agent has removed an object to make room
+            for p in programs:
+                p._upload(again=True)
+            return ask()
+
+    def _upload(self, again: bool = False) -> None:
+        with self._lock:
+            if not self._is_there or again:
+                for name, content in self._objects.items():
+                    self.device._upload(self._digests[name], content)
+                self._is_there = True
+
+
+def timed_in_turns(
+    runners: Sequence[Runner], arrays: Sequence[np.ndarray], rounds: int, turn_seconds: float
+) -> list[Samples] | None:
+    """Times of programs on the same inputs, measured alternately on their device, without the time
+    of the network.  None if they do not all run on one remote device.
+
+    rounds, turn_seconds: as for `support.measure.interleave`.
+    """
+    remote = [r for r in runners if isinstance(r, RemoteRunner)]
+    if not remote or len(remote) < len(runners) or len({r.device for r in remote}) > 1:
+        return None
+    first = remote[0]
+    sent, body = array_fields(_named(first.program, stored_inputs(first.program, arrays)))
+    fields = {"rounds": str(rounds), "turn": repr(turn_seconds), **sent}
+    for number, r in enumerate(remote):
+        fields |= r._fields(number)
+    limit = MARGIN_SECONDS + 10 * len(remote) * rounds * turn_seconds
+    link = first.device.link
+    answer = first._sent(lambda: link.ask(Kind.TIME, fields, body, limit), remote)
+    try:
+        told = _json(answer)["samples"]
+        return [Samples(tuple(map(float, t)), tuple(map(float, r))) for t, r in told]
+    except _MALFORMED as e:
+        raise DeviceError(f"device {first.device.address}: its times are malformed: {e}") from None
+
+
+@lru_cache(maxsize=64)
+def connected(address: str) -> RemoteDevice:
+    """The device at an address, with the key in its usual place.  One connection for each address
+    serves the whole process.
+    """
+    return RemoteDevice(address)
+
+
+def device_of(device: RemoteDevice | str) -> RemoteDevice:
+    """The device that a caller names or gives.  Raises UsageError for anything else."""
+    if isinstance(device, str):
+        return connected(device)
+    if not isinstance(device, RemoteDevice):
+        raise UsageError(
+            f"device: expected a tilesmith.RemoteDevice or an address, found {shown(device)}"
+        )
+    return device
+
+
+def _check_runs_there(program: Program, device: RemoteDevice) -> None:
+    where = f"device {device.address} ({device.name})"
+    if program.target.device is not None or program.parts:
+        raise ModelError(
+            f"{where}: agents run programs for a CPU, and this one is for {program.target.name!r}"
+        )
+    if program.uses_objects:
+        raise ModelError(f"{where}: agents run programs on numbers, and this one has other inputs")
+    if missing := missing_features(device.target, program.target):
+        raise ModelError(
+            f"{where} lacks {', '.join(missing)}, which the program needs; compile the model with "
+            f"target={device.address!r}"
+        )
+
+
+def _named(program: Program, stored: Sequence[np.ndarray]) -> list[tuple[str, np.ndarray]]:
+    return [(s.dtype.name, a) for s, a in zip(program.inputs, stored, strict=True)]
+
+
+def _json(answer: Frame) -> dict[str, Any]:
+    """The object in the body of an answer.  Raises DeviceError."""
+    try:
+        told = json.loads(bytes(answer.body))
+        if isinstance(told, dict):
+            return told
+    except (ValueError, RecursionError):
+        pass
+    raise DeviceError("the device's answer is malformed: expected an object in JSON")
