@@ -91,20 +91,21 @@ class Instruction:
     def unit(self) -> Unit:
         return Unit.COMPUTE
 
+    @property
+    def kind(self) -> str:
+        """The name, and the member of an enumeration if it has one: `load inp`, `alu add`."""
+        values = (getattr(self, f.name) for f in fields(self))
+        return " ".join((self.name, *(v.value for v in values if isinstance(v, Enum))))
+
     def __str__(self) -> str:
-        """The name, members of enumerations, and fields that haven't their default value; tokens
-        come last.
-        """
+        """The kind, and fields that haven't their default value; tokens come last."""
         tokens, own = fields(Instruction), fields(self)[len(fields(Instruction)) :]
-        ordered = sorted(own, key=lambda f: not isinstance(f.default, Enum))
-        words = (_word(getattr(self, f.name), f) for f in (*ordered, *tokens))
-        return " ".join(word for word in (self.name, *words) if word)
+        words = (_word(getattr(self, f.name), f) for f in (*own, *tokens))
+        return " ".join((self.kind, *filter(None, words)))
 
 
 def _word(value: Any, f: Field[Any]) -> str:
-    if isinstance(value, Enum):
-        return value.value
-    if value == f.default:
+    if value == f.default or isinstance(value, Enum):
         return ""
     return f.name if value is True else f"{f.name}={value}"
 

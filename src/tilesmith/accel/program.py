@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, TypeVar
+from functools import cache
+from operator import attrgetter
+from typing import Any
 
 from tilesmith.support.errors import ModelError
 
@@ -20,7 +21,6 @@ from .instructions import (
     Load,
     Loops,
     MicroOp,
-    Slot,
     Store,
     layout,
 )
@@ -57,50 +57,36 @@ def verify(program: Program, machine: Machine) -> None:
     Raises InstructionError with the first wrong instruction, ModelError for a wrong
     micro-operation and for a program without `finish` at its end.
     """
+    codecs = _codecs(machine)
     for number, step in enumerate(program.micro_ops):
-        for slot in layout(MicroOp, machine):
-            if wrong := _out_of_range(slot, getattr(step, slot.name)):
-                raise ModelError(f"micro-operation {number}, `{step}`: {wrong}")
+        if wrong := codecs[MicroOp].out_of_range(step):
+            raise ModelError(f"micro-operation {number}, `{step}`: {wrong}")
     if not program.instructions or not isinstance(program.instructions[-1], Finish):
         raise ModelError("the program must end with `finish`")
-    for number, instruction in enumerate(program.instructions):
-        wrong = _wrong_field(instruction, machine)
-        if not wrong and isinstance(instruction, Finish):
-            is_last = number == len(program.instructions) - 1
-            wrong = "" if is_last else "instructions come after the end"
+    depths = {memory: machine.depth(memory) for memory in Memory}
+    for number, x in enumerate(program.instructions):
+        wrong = codecs[type(x)].out_of_range(x) or _wrong_field(x)
+        if not wrong and isinstance(x, Finish) and number < len(program.instructions) - 1:
+            wrong = "instructions come after the end"
         if wrong:
             raise program.error(number, Cause.FIELD, wrong)
-        if beyond := _beyond_buffer(instruction, machine):
+        if beyond := _beyond_buffer(x, depths):
             raise program.error(number, Cause.BOUNDS, beyond)
-        if isinstance(instruction, Load) and instruction.memory is Memory.UOP:
-            end = instruction.dram + (instruction.rows - 1) * instruction.stride
-            end += instruction.columns
-            if end > len(program.micro_ops):
-                there = len(program.micro_ops)
+        if isinstance(x, Load) and x.memory is Memory.UOP:
+            end, there = x.dram + (x.rows - 1) * x.stride + x.columns, len(program.micro_ops)
+            if end > there:
                 raise program.error(
                     number, Cause.DRAM, f"it reads {end} micro-operations, the program has {there}"
                 )
 
 
-def _out_of_range(slot: Slot, value: Any) -> str:
-    """What is wrong with the value of a field, if anything."""
-    if isinstance(value, (Enum, bool)):
-        return ""
-    low, high = slot.range
-    if type(value) is int and low <= value <= high:
-        return ""
-    return f"{slot.name}: expected an integer from {low} to {high}, found {value!r}"
-
-
-def _wrong_field(x: Instruction, machine: Machine) -> str:
-    """What is wrong with the fields of an instruction, if anything."""
-    for slot in layout(type(x), machine):
-        if wrong := _out_of_range(slot, getattr(x, slot.name)):
-            return wrong
-    for step, side in ((-1, "prev"), (1, "next")):
-        if x.unit.neighbour(step) is None and (
-            getattr(x, f"pop_{side}") or getattr(x, f"push_{side}")
-        ):
+def _wrong_field(x: Instruction) -> str:
+    """What is wrong with the fields of an instruction that are in range, if anything."""
+    for step, side, is_used in (
+        (-1, "prev", x.pop_prev or x.push_prev),
+        (1, "next", x.pop_next or x.push_next),
+    ):
+        if is_used and x.unit.neighbour(step) is None:
             return f"the {x.unit.value} unit has no unit on the side `{side}`"
     if isinstance(x, (Load, Store)):
         return _wrong_copy(x)
@@ -110,19 +96,16 @@ def _wrong_field(x: Instruction, machine: Machine) -> str:
 
 
 def _wrong_copy(x: Load | Store) -> str:
-    wrong = {Load: (Memory.OUT,), Store: (Memory.UOP, Memory.INP, Memory.WGT)}[type(x)]
+    wrong = (Memory.OUT,) if isinstance(x, Load) else (Memory.UOP, Memory.INP, Memory.WGT)
     if x.memory in wrong:
         return f"it can't copy tiles of `{x.memory.value}`"
     if x.rows < 1 or x.columns < 1:
         return f"rows and columns: expected at least 1, found {x.rows} and {x.columns}"
-    if isinstance(x, Load) and x.memory is not Memory.ACC and x.widen:
-        return "`widen` is for `acc` only"
-    if (
-        isinstance(x, Load)
-        and x.memory is Memory.UOP
-        and (x.top, x.bottom, x.left, x.right) != (0,) * 4
-    ):
-        return "micro-operations have no padding"
+    if isinstance(x, Load):
+        if x.widen and x.memory is not Memory.ACC:
+            return "`widen` is for `acc` only"
+        if x.memory is Memory.UOP and (x.top or x.bottom or x.left or x.right):
+            return "micro-operations have no padding"
     return ""
 
 
@@ -136,7 +119,7 @@ def _wrong_loops(x: Loops) -> str:
     return ""
 
 
-def _beyond_buffer(x: Instruction, machine: Machine) -> str:
+def _beyond_buffer(x: Instruction, depths: dict[Memory, int]) -> str:
     """Which addresses of an instruction, known without a run, are outside of their buffer."""
     if isinstance(x, (Load, Store)):
         end, memory = x.sram + copied_tiles(x), x.memory
@@ -144,8 +127,9 @@ def _beyond_buffer(x: Instruction, machine: Machine) -> str:
         end, memory = x.end, Memory.UOP
     else:
         return ""
-    depth = machine.depth(memory)
-    return "" if end <= depth else f"it needs {end} tiles of `{memory.value}`, which has {depth}"
+    if end <= depths[memory]:
+        return ""
+    return f"it needs {end} tiles of `{memory.value}`, which has {depths[memory]}"
 
 
 def copied_tiles(x: Load | Store) -> int:
@@ -162,13 +146,12 @@ def encode(program: Program, machine: Machine) -> tuple[bytes, bytes]:
     Raises what `verify` raises.
     """
     verify(program, machine)
+    codecs = _codecs(machine)
     words = b"".join(
-        (_packed(x, machine) | INSTRUCTIONS.index(type(x))).to_bytes(INSTRUCTION_BYTES, "little")
-        for x in program.instructions
+        codecs[type(x)].pack(x).to_bytes(INSTRUCTION_BYTES, "little") for x in program.instructions
     )
-    size = machine.micro_op_bytes
-    steps = b"".join(_packed(u, machine).to_bytes(size, "little") for u in program.micro_ops)
-    return words, steps
+    size, pack = machine.micro_op_bytes, codecs[MicroOp].pack
+    return words, b"".join(pack(step).to_bytes(size, "little") for step in program.micro_ops)
 
 
 def decode(words: bytes, steps: bytes, machine: Machine) -> Program:
@@ -176,65 +159,81 @@ def decode(words: bytes, steps: bytes, machine: Machine) -> Program:
 
     Raises ModelError where bytes are no instruction, and what `verify` raises.
     """
-    size = machine.micro_op_bytes
-    for encoded, unit, what in (
-        (words, INSTRUCTION_BYTES, "instructions"),
-        (steps, size, "micro-operations"),
-    ):
-        if len(encoded) % unit:
-            raise ModelError(
-                f"{what}: expected a multiple of {unit} bytes, found {len(encoded)} bytes"
-            )
+    codecs = _codecs(machine)
     instructions: list[Instruction] = []
-    for number, word in enumerate(_words(words, INSTRUCTION_BYTES)):
+    for number, word in enumerate(_split(words, INSTRUCTION_BYTES, "instructions")):
         opcode = word & (1 << OPCODE_BITS) - 1
         if opcode >= len(INSTRUCTIONS):
             raise ModelError(f"instruction {number}: no instruction has the opcode {opcode}")
         what = f"instruction {number}"
-        instructions.append(_unpacked(INSTRUCTIONS[opcode], word, machine, what))
+        instructions.append(codecs[INSTRUCTIONS[opcode]].unpack(word, what))
     micro_ops = (
-        _unpacked(MicroOp, word, machine, f"micro-operation {number}")
-        for number, word in enumerate(_words(steps, size))
+        codecs[MicroOp].unpack(word, f"micro-operation {number}")
+        for number, word in enumerate(_split(steps, machine.micro_op_bytes, "micro-operations"))
     )
     program = Program(tuple(instructions), tuple(micro_ops))
     verify(program, machine)
     return program
 
 
-def _words(encoded: bytes, size: int) -> Iterator[int]:
+def _split(encoded: bytes, size: int, what: str) -> Iterator[int]:
+    """The numbers of some bytes each."""
+    if len(encoded) % size:
+        raise ModelError(f"{what}: expected a multiple of {size} bytes, found {len(encoded)} bytes")
     for at in range(0, len(encoded), size):
         yield int.from_bytes(encoded[at : at + size], "little")
 
 
-def _packed(x: Instruction | MicroOp, machine: Machine) -> int:
-    """The bits of all fields."""
-    word = 0
-    for slot in layout(type(x), machine):
-        value = getattr(x, slot.name)
-        number = CODES[type(value)].index(value) if isinstance(value, Enum) else int(value)
-        word |= (number & (1 << slot.bits) - 1) << slot.first
-    return word
+class _Codec:
+    """Writes and reads the bits of one kind of instruction, or of micro-operations."""
 
+    def __init__(self, kind: type[Any], machine: Machine) -> None:
+        self.kind = kind
+        self.opcode = INSTRUCTIONS.index(kind) if issubclass(kind, Instruction) else 0
+        self.slots = layout(kind, machine)
+        self.values: Callable[[Any], tuple[Any, ...]] = attrgetter(*(s.name for s in self.slots))
+        self.rows = tuple(
+            (s.first, (1 << s.bits) - 1, *s.range, type(s.default)) for s in self.slots
+        )
 
-T = TypeVar("T", bound=Instruction | MicroOp)
+    def out_of_range(self, x: object) -> str:
+        """What is wrong with a field by itself, if anything."""
+        for value, (_, _, low, high, kind), slot in zip(
+            self.values(x), self.rows, self.slots, strict=True
+        ):
+            if type(value) is not kind or (kind is int and not low <= value <= high):
+                name = kind.__name__
+                expected = f"an integer from {low} to {high}" if kind is int else f"a {name}"
+                return f"{slot.name}: expected {expected}, found {value!r}"
+        return ""
 
+    def pack(self, x: object) -> int:
+        word = self.opcode
+        for value, (first, mask, _, _, kind) in zip(self.values(x), self.rows, strict=True):
+            if value:
+                number = CODES[kind].index(value) if kind in CODES else value
+                word |= (number & mask) << first
+        return word
 
-def _unpacked(kind: type[T], word: int, machine: Machine, what: str) -> T:
-    values: dict[str, Any] = {}
-    used = OPCODE_BITS if issubclass(kind, Instruction) else 0
-    for slot in layout(kind, machine):
-        number = word >> slot.first & (1 << slot.bits) - 1
-        used = slot.first + slot.bits
-        if isinstance(slot.default, bool):
-            values[slot.name] = bool(number)
-        elif isinstance(slot.default, Enum):
-            members = CODES[type(slot.default)]
-            if number >= len(members):
+    def unpack(self, word: int, what: str) -> Any:
+        """Raises ModelError for a code of no member, and for bits after the last field."""
+        values: dict[str, Any] = {}
+        for slot, (first, mask, _, high, kind) in zip(self.slots, self.rows, strict=True):
+            number = word >> first & mask
+            if kind is int:
+                values[slot.name] = number - mask - 1 if number > high else number
+            elif kind is bool:
+                values[slot.name] = bool(number)
+            elif number < len(CODES[kind]):
+                values[slot.name] = CODES[kind][number]
+            else:
                 raise ModelError(f"{what}: {slot.name}: no member has the code {number}")
-            values[slot.name] = members[number]
-        else:
-            _, high = slot.range
-            values[slot.name] = number - (1 << slot.bits) if number > high else number
-    if word >> used:
-        raise ModelError(f"{what}: expected zeros from bit {used} on, found {word:#x}")
-    return kind(**values)
+        used = self.slots[-1].first + self.slots[-1].bits
+        if word >> used:
+            raise ModelError(f"{what}: expected zeros from bit {used} on, found {word:#x}")
+        return self.kind(**values)
+
+
+@cache
+def _codecs(machine: Machine) -> dict[type[Any], _Codec]:
+    return {kind: _Codec(kind, machine) for kind in (*INSTRUCTIONS, MicroOp)}

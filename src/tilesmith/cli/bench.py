@@ -26,6 +26,7 @@ from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import write_text
 from tilesmith.support.measure import Samples, count_runs, measure
+from tilesmith.support.trace import Event, trace
 
 from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, with_options
 from .bench_load import measure_load, show_load
@@ -184,10 +185,7 @@ def trace_of(kernels: Iterable[KernelTime], model: str, threads: int) -> dict[st
     Times are microseconds.  A kernel's threads begin and end together, so a kernel is one event,
     whose arguments contain the number of threads.  Kernels that did not run have no event.
     """
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": 1, "tid": 1, "args": {"name": model}},
-        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "kernels"}},
-    ]
+    events: list[Event] = []
     now = 0.0
     for number, k in enumerate(kernels):
         if not k.runs:
@@ -200,12 +198,9 @@ def trace_of(kernels: Iterable[KernelTime], model: str, threads: int) -> dict[st
             about["GFLOP/s"] = round(k.flops_per_second / 1e9, 2)
             about["GB/s"] = round(k.bytes_per_second / 1e9, 2)
         name = k.call.label or about.get("operators") or k.call.symbol
-        events.append({
-            "ph": "X", "name": name, "cat": "kernel", "pid": 1, "tid": 1,
-            "ts": now * 1e6, "dur": k.seconds * 1e6, "args": about,
-        })  # fmt: skip
+        events.append(Event(0, name, "kernel", now * 1e6, k.seconds * 1e6, about))
         now += k.seconds
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
+    return trace(model, ("kernels",), events)
 
 
 def write_trace(path: Path, kernels: Iterable[KernelTime], model: str, threads: int) -> None:

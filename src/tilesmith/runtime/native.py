@@ -42,6 +42,17 @@ set_cores = _native.set_cores
 keep_arenas = _native.keep_arenas
 
 
+def accelerator(function: str) -> Any:
+    """A simulator of the accelerator, `accel_run` or `accel_clock`."""
+    try:
+        return getattr(_native, function)
+    except AttributeError:
+        raise InternalError(
+            f"the C runtime of tilesmith is of an older version: expected {function} in it; "
+            "reinstall the package, or run `python setup.py build_ext --inplace` in a source tree"
+        ) from None
+
+
 def set_provider(answers: Any) -> None:
     """Set the object that answers the execution provider's questions (see csrc/provider.c)."""
     _native.set_provider(answers)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accel.h"
 #include "arenas.h"
 #include "growth.h"
 #include "host.h"
@@ -512,6 +513,12 @@ static PyMethodDef functions[] = {
      "digest(address, bytes) -> what tells the contents of memory, for which the caller answers, from others."},
     {"set_provider", tilesmith_set_provider, METH_O,
      "set_provider(answers): whom ONNX Runtime's execution provider asks (see provider.c)."},
+    {"accel_run", tilesmith_accel_run, METH_VARARGS,
+     "accel_run(machine, encoding, words, steps, memory) -> None, or why the run failed: (cause, instruction, *detail).\n"
+     "Runs a verified program of the accelerator in `memory`."},
+    {"accel_clock", tilesmith_accel_clock, METH_VARARGS,
+     "accel_clock(machine, encoding, words, times) -> counts of a verified program of the accelerator as a list of\n"
+     "integers, or a tuple as of accel_run.  `times` gets two int64 for each instruction if it has room for them."},
     {"page_bytes", page_bytes, METH_NOARGS,
      "page_bytes() -> the bytes of a page; 0 where the system doesn't tell which pages were written."},
     {NULL, NULL, 0, NULL},
