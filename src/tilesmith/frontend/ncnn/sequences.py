@@ -51,17 +51,17 @@ def recurrent(n: LayerNode) -> Result:
         late += [_gates(n, biases, d, (3,))] if kind == "GRU" else []
         params.append(n.add(slicing.Concat(0), *late))
         params += [_row(n, results, d)] if results is not None else []
-    given = [n.optional(i) for i in range(1, 3 if kind == "LSTM" else 2)]
-    start = [
+    states_before = [n.optional(i) for i in range(1, 3 if kind == "LSTM" else 2)]
+    initial = [
         n.reshape(v, (ways, 1, size))
         if v is not None
         else n.const(np.zeros((ways, 1, size), np.float32))
-        for v, size in zip(given, (count, hidden))
+        for v, size in zip(states_before, (count, hidden))
     ]
     steps = n.reshape(x, (x.type.shape[0], 1, width))
     steps = _reversed(n, steps) if way == _BACKWARD else steps
     y, *after = stack_over_time(
-        n, _KINDS[kind], steps, start, params, True, way == _BOTH, batch_first=False
+        n, _KINDS[kind], steps, initial, params, True, way == _BOTH, batch_first=False
     )
     y = _reversed(n, y) if way == _BACKWARD else y
     shown = n.reshape(y, (x.type.shape[0], ways * count))
