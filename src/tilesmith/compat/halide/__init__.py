@@ -25,6 +25,18 @@ from .domains import RDom, RVar
 from .element_types import Bool, Float, Int, Type, UInt
 from .expressions import *  # noqa: F403
 from .func import Func, FuncRef
+from .generators import (
+    Generator,
+    GeneratorParam,
+    Input,
+    InputBuffer,
+    InputScalar,
+    Output,
+    OutputBuffer,
+    OutputFunc,
+    generator,
+    main,
+)
 from .pipeline import Pipeline
 from .reductions import argmax, argmin, maximum, minimum, product
 from .reductions import sum as sum
@@ -37,10 +49,44 @@ from .targets import (
 )
 
 __all__ = [
-    "Bool", "BoundaryConditions", "Buffer", "Float", "Func", "FuncRef", "HalideError", "ImageParam",
-    "Int", "MemoryType", "Param", "Pipeline", "RDom", "RVar", "Stage", "TailStrategy", "Target",
-    "Type", "UInt", "argmax", "argmin", "get_host_target", "get_jit_target_from_environment",
-    "get_target_from_environment", "maximum", "minimum", "product", "sum",
+    "Bool",
+    "BoundaryConditions",
+    "Buffer",
+    "Float",
+    "Func",
+    "FuncRef",
+    "Generator",
+    "GeneratorParam",
+    "HalideError",
+    "ImageParam",
+    "Input",
+    "InputBuffer",
+    "InputScalar",
+    "Int",
+    "MemoryType",
+    "Output",
+    "OutputBuffer",
+    "OutputFunc",
+    "Param",
+    "Pipeline",
+    "RDom",
+    "RVar",
+    "Stage",
+    "TailStrategy",
+    "Target",
+    "Type",
+    "UInt",
+    "argmax",
+    "argmin",
+    "generator",
+    "get_host_target",
+    "get_jit_target_from_environment",
+    "get_target_from_environment",
+    "main",
+    "maximum",
+    "minimum",
+    "product",
+    "sum",
 ]  # fmt: skip
 __all__ += expressions.__all__  # noqa: F405
 

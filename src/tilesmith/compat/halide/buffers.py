@@ -293,6 +293,9 @@ class ImageParam(Image):
             raise UsageError(f"{self._name} has no image: call {self._name}.set(buffer)")
         return self._buffer
 
+    def is_set(self) -> bool:
+        return self._buffer is not None
+
     def reset(self) -> None:
         self._buffer = None
 
@@ -316,6 +319,7 @@ class Param(Expr):
         self._name = name or "param"
         super().__init__(ir.Var(self._name, as_type(type).dtype))
         self._value = value
+        self.source = Source(self, 0, self._name, self.ir.dtype)
         PARAMS[self.ir] = self
 
     def name(self) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilesmith.ir import expr as ir
+from tilesmith.ir.expr import Load
 from tilesmith.support.errors import ExpressionError, UsageError
+from tilesmith.te.rewrite import map_loads
 
-from .buffers import Buffer, ImageParam, read
+from .buffers import Buffer, ImageParam, Source, read
 from .definitions import Function, coordinates_in
 from .element_types import Type
 from .expressions import Expr, Operators, Var, as_expr, index_of, of_type, value_of
@@ -18,6 +21,9 @@ from .rfactor import factored
 from .schedules import Loops, MemoryType, Stage, Steps, name_of
 
 _NUMBERS = itertools.count()
+
+PIPELINE = frozenset(n for n in vars(Pipeline) if not n.startswith("_"))
+"""The methods of `Pipeline`, which a Func has, too."""
 
 NEUTRAL = {"add": 0, "sub": 0, "mul": 1}
 """Where an update begins if the Func had no value before."""
@@ -219,6 +225,23 @@ class Func(Function, Loops):
         self.placement.estimates |= dict(zip(self.arg_names, bounds, strict=True))
         return self
 
+    def clone_in(self, reader: Any) -> Func:
+        """A Func with the definitions of this one, which one reader, or several, read instead."""
+        readers = reader if isinstance(reader, (list, tuple)) else [reader]
+        made = Func(f"{self._name}_clone")
+        made.sources = tuple(replace(s, owner=made) for s in self.sources)
+        own: dict[Any, Source] = dict(zip(self.sources, made.sources, strict=True))
+
+        def moved(es: Iterable[Any]) -> tuple[Any, ...]:
+            return map_loads(
+                tuple(es), lambda at: Load(own[at.buffer], at.indices) if at.buffer in own else at
+            )
+
+        for d in self.definitions:
+            made.definitions.append(type(d)(moved(d.args), moved(d.values), d.domain))
+        self.wrappers |= dict.fromkeys(readers, made)
+        return made
+
     def in_(self, reader: Any = None) -> Function:
         """A copy of this Func for one reader, for several, or for all."""
         readers = reader if isinstance(reader, (list, tuple)) else [reader]
@@ -236,10 +259,8 @@ class Func(Function, Loops):
             self._pipeline = Pipeline(self)
         return self._pipeline
 
-    def realize(self, *where: Any, **options: Any) -> Any:
-        """`Pipeline.realize` of this Func."""
-        return self._of_this().realize(*where, **options)
-
-    def print_loop_nest(self, *sizes: Any) -> None:
-        """`Pipeline.print_loop_nest` of this Func."""
-        self._of_this().print_loop_nest(*sizes)
+    def __getattr__(self, name: str) -> Any:
+        """A method of `Pipeline`, such as `realize`, for this Func alone."""
+        if name in PIPELINE:
+            return getattr(self._of_this(), name)
+        return super().__getattr__(name)

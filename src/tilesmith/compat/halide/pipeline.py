@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,19 @@ import numpy as np
 from tilesmith import te
 from tilesmith.driver import build
 from tilesmith.ir import expr as ir
-from tilesmith.ir.expr import Expr, const
+from tilesmith.ir.expr import Expr, Load, const
 from tilesmith.loop.nodes import Func as Loops
 from tilesmith.runtime.arguments import KernelFunction
 from tilesmith.support.errors import UsageError
 from tilesmith.te.rewrite import loads
+from tilesmith.tuning.operators import ExportedOperator, export_op
 
-from .buffers import PARAMS, Buffer, Image, ImageParam, Source
+from .buffers import PARAMS, Buffer, Image, ImageParam, Param, Source
 from .definitions import Function
 from .placing import scheduled
 from .regions import Box, Resolved, extents
 from .stages import Stages
+from .targets import Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +104,7 @@ class Pipeline:
             [(f.name(), box) for f, box in asked.items()],
             [(id(f), len(f.definitions), [d.steps for d in f.definitions], f.placement.key(),
               len(f.wrappers)) for f in funcs],
-            [_box(_buffer(i.owner)) for i in images],
+            [_coordinates(i.owner) for i in images],
             [PARAMS[p].get() for p in params],
             self._automatic,
         )  # fmt: skip
@@ -139,27 +142,42 @@ class Pipeline:
                     waiting.append(other)
         return list(funcs), list(images), list(params)
 
-    def lowered(self, asked: dict[Function, Box]) -> Lowered:
-        """The pipeline as tensor expressions with a schedule, for these coordinates of outputs."""
+    def lowered(self, asked: dict[Function, Box], args: Sequence[Any] = ()) -> Lowered:
+        """The pipeline as tensor expressions with a schedule, for these coordinates of outputs.
+
+        args: the inputs that come first.  A `Param` among them is an input, not a constant.
+        """
         _, images, params = self._parts()
-        constants: dict[Expr, Expr] = {p: PARAMS[p].constant() for p in params}
-        boxes = {source: _box(_buffer(source.owner)) for source in images}
+        scalars = {a.ir: a.source for a in args if isinstance(a, Param)}
+        constants: dict[Expr, Expr] = {
+            p: Load(scalars[p], ()) if p in scalars else PARAMS[p].constant() for p in params
+        }
+        boxes: dict[Source, Box] = {
+            **{source: [] for source in scalars.values()},
+            **{source: _coordinates(source.owner) for source in images},
+        }
         for image, box in [
-            *((s.owner, b) for s, b in boxes.items()),
-            *((f.output_buffer(), b) for f, b in asked.items()),
+            *((source.owner, box) for source, box in boxes.items()),
+            *((f.output_buffer(), box) for f, box in asked.items()),
         ]:
             if isinstance(image, Image):
                 constants |= image.constants([a for a, _ in box], [b - a + 1 for a, b in box])
         resolved = Resolved(self.outputs, constants)
+        inputs = dict.fromkeys([*(a.source for a in args), *resolved.images])
         tensors = {
-            source: (te.placeholder(extents(boxes[source]), source.dtype, source.name),
-                     boxes[source])
-            for source in resolved.images
-        }  # fmt: skip
+            source: (
+                te.placeholder(extents(boxes[source]), source.dtype, source.name),
+                boxes[source],
+            )
+            for source in inputs
+        }
         stages = Stages(resolved, resolved.boxes(asked), tensors)
         results = [t for f in self.outputs for t in stages.chains[f].values]
-        inputs = [t for t, _ in tensors.values()]
-        return Lowered(scheduled(stages, self.outputs), tuple(resolved.images), (*inputs, *results))
+        return Lowered(
+            scheduled(stages, self.outputs),
+            tuple(inputs),
+            (*(t for t, _ in tensors.values()), *results),
+        )
 
     def estimated(self) -> dict[Function, Box]:
         """The coordinates of the outputs that the program states."""
@@ -177,6 +195,40 @@ class Pipeline:
     def print_loop_nest(self, *sizes: Any) -> None:
         """Print the loops (`loops`)."""
         print(self.loops(*sizes), end="")
+
+    def compile_to_file(
+        self, filename_prefix: str | Path, arguments: Sequence[Any] = (), fn_name: str = "",
+        target: Target | None = None,
+    ) -> ExportedOperator:  # fmt: skip
+        """Write the pipeline as C source, header, object and assembly, beside a test and a
+        benchmark.  Sizes are those that the program states.  Returns the paths.
+
+        filename_prefix: the path without a suffix; its last part names the function.
+        arguments: the images and parameters, in the order of the function's.
+
+        Raises UsageError for an image that is not among `arguments`.
+        """
+        path = Path(filename_prefix)
+        lowered = self.lowered(self.estimated(), arguments)
+        missing = [s.name for s in lowered.inputs[len(arguments) :]]
+        if missing:
+            raise UsageError(
+                f"compile_to_file: expected all inputs as arguments, found {', '.join(missing)} "
+                "besides; use an ImageParam for a Buffer"
+            )
+        level = None if target is None else target.level
+        name = fn_name or path.with_suffix("").name
+        return export_op(lowered.schedule, path.parent, name, args=lowered.args, target=level)
+
+    compile_to_c = compile_to_header = compile_to_object = compile_to_file
+    compile_to_assembly = compile_to_static_library = compile_to_file
+
+    def compile_to_lowered_stmt(
+        self, filename: str | Path, arguments: Sequence[Any] = (), fmt: Any = None,
+        target: Target | None = None,
+    ) -> None:  # fmt: skip
+        """Write the loops as text, for the sizes that the program states."""
+        Path(filename).write_text(str(self.lowered(self.estimated(), arguments).loops("main")))
 
     def apply_autoscheduler(self, target: Any = None, params: Any = None) -> None:
         """Let Tilesmith choose the schedule."""
@@ -215,6 +267,19 @@ def _expressions(func: Function) -> Iterator[Expr]:
         yield from (cond for cond, _ in d.steps.special)
     for ends in func.placement.bounds.values():
         yield from (e for e in ends if e is not None)
+
+
+def _coordinates(image: Any) -> Box:
+    """The coordinates of an image; those that the program states if there is no image yet."""
+    if isinstance(image, ImageParam) and not image.is_set():
+        given = [e.given for e in image.extents]
+        if any("extent" not in g for g in given):
+            raise UsageError(
+                f"{image.name()} has no image: call {image.name()}.set(buffer), or state its sizes "
+                f"by {image.name()}.set_estimates([(min, extent), ...])"
+            )
+        return [(g.get("min", 0), g.get("min", 0) + g["extent"] - 1) for g in given]
+    return _box(_buffer(image))
 
 
 def _buffer(image: Any) -> Buffer:

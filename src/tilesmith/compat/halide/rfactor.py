@@ -149,10 +149,12 @@ def _loops(definition: Any) -> tuple[dict[str, Any], dict[Value, Value], list[Va
             outer, inner = ir.Var(step.outer, i64), ir.Var(step.inner, i64)
             factor = const(step.factor)
             point = outer * factor + inner
-            replace(step.old, point + low)
+            divides = isinstance(size, ir.Const) and size.value % step.factor == 0
+            replace(step.old, (point if divides else ir.minimum(point, size - 1)) + low)
             axes[step.inner] = inner, (const(0), factor)
             axes[step.outer] = outer, (const(0), (size + (factor - 1)) // factor)
-            where.append(point < size)
+            if not divides:
+                where.append(point < size)
         elif isinstance(step, Fuse) and step.inner in axes and step.outer in axes:
             (inner_low, inner_size), (outer_low, outer_size) = (
                 axes[n][1] for n in (step.inner, step.outer)
