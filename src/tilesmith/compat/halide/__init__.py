@@ -20,7 +20,7 @@ from tilesmith.support.errors import TilesmithError as HalideError
 from tilesmith.support.errors import UsageError
 
 from . import boundary as BoundaryConditions  # Halide's name
-from .buffers import Buffer, ImageParam, Param
+from .buffers import IMPLICIT, Buffer, ImageParam, Param
 from .domains import RDom, RVar
 from .element_types import Bool, Float, Int, Type, UInt
 from .expressions import *  # noqa: F403
@@ -49,46 +49,16 @@ from .targets import (
 )
 
 __all__ = [
-    "Bool",
-    "BoundaryConditions",
-    "Buffer",
-    "Float",
-    "Func",
-    "FuncRef",
-    "Generator",
-    "GeneratorParam",
-    "HalideError",
-    "ImageParam",
-    "Input",
-    "InputBuffer",
-    "InputScalar",
-    "Int",
-    "MemoryType",
-    "Output",
-    "OutputBuffer",
-    "OutputFunc",
-    "Param",
-    "Pipeline",
-    "RDom",
-    "RVar",
-    "Stage",
-    "TailStrategy",
-    "Target",
-    "Type",
-    "UInt",
-    "argmax",
-    "argmin",
-    "generator",
-    "get_host_target",
-    "get_jit_target_from_environment",
-    "get_target_from_environment",
-    "main",
-    "maximum",
-    "minimum",
-    "product",
-    "sum",
+    "Bool", "BoundaryConditions", "Buffer", "Float", "Func", "FuncRef", "Generator",
+    "GeneratorParam", "HalideError", "ImageParam", "Input", "InputBuffer", "InputScalar", "Int",
+    "MemoryType", "Output", "OutputBuffer", "OutputFunc", "Param", "Pipeline", "RDom", "RVar",
+    "Stage", "TailStrategy", "Target", "Type", "UInt", "argmax", "argmin", "generator",
+    "get_host_target", "get_jit_target_from_environment", "get_target_from_environment", "main",
+    "maximum", "minimum", "product", "sum",
 ]  # fmt: skip
 __all__ += expressions.__all__  # noqa: F405
+
+_ = IMPLICIT
 
 _ELSEWHERE = {
     "print": "a realize of the Func that has the value",

@@ -15,7 +15,7 @@ from tilesmith.ir.expr import Const, Load, const
 from tilesmith.support.errors import UsageError
 
 from .element_types import Type, as_type
-from .expressions import Expr, index_of
+from .expressions import Expr, Var, index_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,20 @@ class Source:
     shape: tuple[int, ...] = field(default=(), repr=False)
 
 
+IMPLICIT = Var("_")
+"""Stands for all dimensions that an expression does not name."""
+
+
+def expanded(places: tuple[Any, ...], rest: Sequence[Var]) -> tuple[Any, ...]:
+    """`places` with `rest` for the implicit dimensions."""
+    at = [n for n, p in enumerate(places) if p is IMPLICIT]
+    return (*places[: at[0]], *rest, *places[at[0] + 1 :]) if at else places
+
+
 def read(source: Source, dimensions: int, where: Any) -> Expr:
     """The element of `source` at the coordinates `where`, innermost first."""
     places = where if isinstance(where, tuple) else (where,)
+    places = expanded(places, [Var(f"_{n}") for n in range(dimensions - len(places) + 1)])
     if len(places) != dimensions:
         raise UsageError(
             f"{source.name}: expected {dimensions} coordinates, one for each dimension, found "

@@ -22,60 +22,12 @@ from tilesmith.support.errors import ExpressionError
 from .element_types import Type, as_type, promoted
 
 __all__ = [
-    "Expr",
-    "Var",
-    "abs",
-    "absd",
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "cast",
-    "ceil",
-    "clamp",
-    "cos",
-    "cosh",
-    "erf",
-    "exp",
-    "f16",
-    "f32",
-    "f64",
-    "fast_exp",
-    "fast_inverse",
-    "fast_inverse_sqrt",
-    "fast_log",
-    "fast_pow",
-    "floor",
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "is_inf",
-    "is_nan",
-    "lerp",
-    "likely",
-    "likely_if_innermost",
-    "log",
-    "max",
-    "min",
-    "mux",
-    "pow",
-    "round",
-    "saturating_cast",
-    "select",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-    "tanh",
-    "trunc",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "undef",
+    "Expr", "Var", "abs", "absd", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cast", "ceil",
+    "clamp", "cos", "cosh", "erf", "exp", "f16", "f32", "f64", "fast_exp", "fast_inverse",
+    "fast_inverse_sqrt", "fast_log", "fast_pow", "floor", "i8", "i8_sat", "i16", "i16_sat", "i32",
+    "i32_sat", "i64", "is_inf", "is_nan", "lerp", "likely", "likely_if_innermost", "log", "max",
+    "min", "mux", "pow", "round", "saturating_cast", "select", "sin", "sinh", "sqrt", "tan", "tanh",
+    "trunc", "u8", "u8_sat", "u16", "u16_sat", "u32", "u64", "undef",
 ]  # fmt: skip
 
 
@@ -318,16 +270,19 @@ def saturating_cast(t: Any, e: Any) -> Expr:
 max_of, min_of = max, min
 
 
-def _converter(name: str) -> Callable[[Any], Expr]:
+def _converter(name: str, convert: Callable[[Any, Any], Expr] = cast) -> Callable[[Any], Expr]:
     dtype = Type(to_dtype(name))
-    convert = lambda e: cast(dtype, e)  # noqa: E731
-    convert.__doc__ = f"`e` converted to {name}."
-    return convert
+    return lambda e: convert(dtype, e)
 
 
 i8, i16, i32, i64 = map(_converter, ("i8", "i16", "i32", "i64"))
 u8, u16, u32, u64 = map(_converter, ("u8", "u16", "u32", "u64"))
 f16, f32, f64 = map(_converter, ("f16", "f32", "f64"))
+
+
+u8_sat, u16_sat, i8_sat, i16_sat, i32_sat = (
+    _converter(name, saturating_cast) for name in ("u8", "u16", "i8", "i16", "i32")
+)
 
 
 def select(cond: Any, if_true: Any, if_false: Any, *more: Any) -> Expr:

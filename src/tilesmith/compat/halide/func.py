@@ -12,7 +12,7 @@ from tilesmith.ir.expr import Load
 from tilesmith.support.errors import ExpressionError, UsageError
 from tilesmith.te.rewrite import map_loads
 
-from .buffers import Buffer, ImageParam, Source, read
+from .buffers import Buffer, ImageParam, Source, expanded, read
 from .definitions import Function, coordinates_in
 from .element_types import Type
 from .expressions import Expr, Operators, Var, as_expr, index_of, of_type, value_of
@@ -133,6 +133,8 @@ class Func(Function, Loops):
         if isinstance(value, FuncRef) and len(value) > 1:
             value = tuple(value)
         values = value if isinstance(value, (tuple, list)) else (value,)
+        used = {v.name for v in coordinates_in(as_expr(e).ir for e in values)}
+        places = expanded(places, [Var(n) for n in sorted(used) if n[0] == "_" and n[1:].isdigit()])
         if not self.definitions:
             self.define(places, values)
         else:

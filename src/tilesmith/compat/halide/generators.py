@@ -211,7 +211,7 @@ def generator(name: str = "") -> Callable[[type], type[Generator]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command line of generators: `-g NAME -o FOLDER [-f FUNCTION] [target=T] [param=value]`."""
+    """The command line of generators: `-g NAME -o FOLDER [-f FUNCTION] [target=T] [param=v]`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("-g", required=True, choices=sorted(_REGISTERED))
     parser.add_argument("-o", required=True)

@@ -64,12 +64,15 @@ def _apply(stage: te.Stage, loop: Loop, is_output: bool) -> None:
 def _place(
     s: te.Schedule, stages: Stages, func: Function, chain: Chain, outputs: tuple[Function, ...]
 ) -> None:
-    """Give the stages of a Func their place and memory."""
+    """Give the stages of a Func their place and memory.  One with loops of its own is computed
+    whole, so a loop of a reader would only repeat it.
+    """
     place = func.placement
+    computed_whole = any(isinstance(t[0].op, Extern) for t in chain.made)
     alive = [t[0] for t in reversed(chain.made) if t[0] not in chain.inlined]
     for tensor in alive:
         stage = s[tensor]
-        if isinstance(place.compute, tuple):
+        if isinstance(place.compute, tuple) and not computed_whole:
             stage.compute_at(*_loop_of(s, stages, func, *place.compute))
             if place.store == "root":
                 stage.store_root()
