@@ -75,6 +75,13 @@ SignOption: TypeAlias = Annotated[
 InputOption: TypeAlias = Annotated[
     Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
 ]
+DeviceOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="tls://HOST:PORT",
+        help="Compile for this device and run there: the address of its agent (docs/devices.md).",
+    ),
+]
 SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Seed of random inputs.")]
 
 

@@ -12,7 +12,7 @@ Example: tilesmith bench resnet50.onnx --threads 2 --seconds 5 --percentiles 50,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +20,9 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith.driver.request import Request
+from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.profile import KernelTime
+from tilesmith.runtime.remote.device import timed_in_turns
 from tilesmith.serving.batcher import Batcher
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
@@ -28,11 +30,14 @@ from tilesmith.support.folders import write_text
 from tilesmith.support.measure import Samples, count_runs, measure
 from tilesmith.support.trace import Event, trace
 
-from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, with_options
+from .arguments import DeviceOption, InputOption, JsonFlag, ModelArgument, SeedOption, with_options
 from .bench_load import measure_load, show_load
 from .console import milliseconds, print_json, print_table
 from .models import chosen_inputs, open_model
 from .outputs import check_output
+
+TURN_SECONDS = 0.2
+"""Seconds of runs in a turn on another machine."""
 
 
 @with_options
@@ -52,6 +57,7 @@ def command(
         typer.Option(metavar="50,95,99.9", help="Times that so many percent of the runs keep to."),
     ] = None,
     input: InputOption = None,
+    device: DeviceOption = None,
     kernels: Annotated[
         int, typer.Option(min=0, help="Also show the times of this many of the slowest kernels.")
     ] = 0,
@@ -84,7 +90,7 @@ def command(
     if trace is not None:
         check_output(trace)
     arrays = read_arrays(input) if input else {}
-    exe = open_model(model, wanted, arrays)
+    exe = open_model(model, wanted, arrays, device)
     inputs = chosen_inputs(exe, arrays, input, seed)
     if concurrency is not None or rate is not None or batcher:
         if iters is not None or kernels or trace is not None:
@@ -100,7 +106,7 @@ def command(
         print_json(loaded) if json else show_load(model.name, exe.threads, loaded)
         return
     if iters is None:
-        samples = measure(lambda: exe.run(inputs), seconds=seconds)
+        samples = measured(exe, inputs, seconds)
     else:
         samples = count_runs(lambda: exe.run(inputs), iters, warmup)
     result: dict[str, Any] = {
@@ -128,6 +134,16 @@ def command(
         print_json(result)
         return
     _show(model.name, exe.threads, samples, shares, result)
+
+
+def measured(exe: Executable, inputs: Mapping[str, Any], seconds: float) -> Samples:
+    """Times of about `seconds` of runs.  Those of another machine are without the network's."""
+    arrays = exe._measured((inputs,))
+    rounds = max(int(seconds / TURN_SECONDS), 1)
+    there = timed_in_turns([exe.runner], arrays, rounds, TURN_SECONDS)
+    if there is not None:
+        return there[0]
+    return measure(lambda: exe.run(inputs), seconds=seconds)
 
 
 def parse_percentiles(text: str | None) -> tuple[float, ...]:

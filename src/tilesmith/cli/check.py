@@ -27,11 +27,13 @@ import typer
 
 from tilesmith import driver
 from tilesmith.driver.checking import KernelCheck
+from tilesmith.driver.places import on_device
 from tilesmith.driver.request import Request
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import AccuracyError, UsageError
 
 from .arguments import (
+    DeviceOption,
     InputOption,
     JsonFlag,
     SourceArgument,
@@ -47,6 +49,7 @@ def command(
     model: SourceArgument,
     wanted: Annotated[Request, "shapes", "dynamic", "expected", "values"],
     input: InputOption = None,
+    device: DeviceOption = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show every kernel, not only those out of bounds.")
     ] = False,
@@ -57,6 +60,8 @@ def command(
 ) -> None:
     check_source(model, "check needs the source model: a .tsm has no reference")
     wanted = replace(wanted, model=model)
+    if device is not None:
+        wanted = on_device(wanted, device)
     if plan:
         _show_plan(model, plan_of(wanted), json)
         return

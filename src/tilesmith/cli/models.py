@@ -12,6 +12,7 @@ import numpy as np
 from tilesmith.cli.console import compiling, note
 from tilesmith.driver.entry import compiled, loaded
 from tilesmith.driver.module import CompiledModule
+from tilesmith.driver.places import deployed, on_device
 from tilesmith.driver.request import Request
 from tilesmith.host_functions.values import sample
 from tilesmith.ir.dtypes import f32
@@ -28,21 +29,28 @@ T = TypeVar("T")
 
 
 def open_model(
-    path: Path, wanted: Request, arrays: Mapping[str, np.ndarray] | None = None
+    path: Path,
+    wanted: Request,
+    arrays: Mapping[str, np.ndarray] | None = None,
+    device: str | None = None,
 ) -> Executable:
     """The model at `path`, ready to run: a `.tsm` is loaded, anything else compiled.
 
     arrays: arrays of an input file; they determine the shapes that the model and the command line
         leave symbolic.
+    device: the address of the machine where it runs; None: this one.
 
     Raises UsageError if there is no such file, ModelError if it is damaged.
     """
     check_file(path)
     if path.suffix == ".tsm":
         _check_fits_compiled(wanted)
-        return loaded(replace(wanted, model=path))
+        wanted = replace(wanted, model=path)
+        return loaded(wanted) if device is None else deployed(wanted, device)
     if wanted.require_signature is not None:
         raise UsageError("--require-signature is for a compiled .tsm file; this is a source model")
+    if device is not None:
+        wanted = on_device(wanted, device)
     with compiling(path.name, wanted.options.target):
         made = with_shapes_of(
             arrays or {},

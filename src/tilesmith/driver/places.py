@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.codegen import targets
 from tilesmith.ir.target import Target
 from tilesmith.runtime.executable import Executable, executable_of
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.remote.address import is_address
 from tilesmith.runtime.threads import thread_count
+from tilesmith.runtime.tsm import load_program
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options, threads_from_environment
+
+from .request import Request
 
 
 def is_remote(options: Options) -> bool:
@@ -51,6 +56,29 @@ def placed(program: Program, options: Options) -> Executable:
     from tilesmith.runtime.remote.device import connected
 
     return executable_of(connected(options.target).runner(program, options.threads))
+
+
+def deployed(request: Request, address: str) -> Executable:
+    """The executable in the compiled file that a request names, on a device.  Raises as `load`
+    does, and DeviceError.
+    """
+    from tilesmith.runtime.remote.device import connected
+
+    program = load_program(request.model, require_signature=request.require_signature)
+    return executable_of(connected(address).runner(program, request.options.threads))
+
+
+def on_device(request: Request, address: str) -> Request:
+    """The request for a device, given by its agent's address.
+
+    Raises UsageError if the request names another target.
+    """
+    if request.target not in (None, address):
+        raise UsageError(
+            f"device {address!r} and target {request.target!r}: expected one of them, since the "
+            "device is the target"
+        )
+    return replace(request, target=address, options=request.options.with_(target=address))
 
 
 def check_alone(options: Options, chosen: bool, what: str) -> None:

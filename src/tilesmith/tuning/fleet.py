@@ -23,12 +23,14 @@ import numpy as np
 
 from tilesmith.codegen.targets import host
 from tilesmith.ir.target import Target
+from tilesmith.runtime.remote.device import RemoteDevice
 from tilesmith.search_space.records import Key, Trial, trial
 from tilesmith.search_space.space import Candidate
 from tilesmith.support.child import decode
 from tilesmith.support.errors import UsageError
 from tilesmith.support.logs import logger
 
+from .devices import DeviceMeasurer
 from .jobs import Answer, MeasureJob, MeasurePlan, Runnable, answer_of, save_arrays
 from .measure import (
     BUILD_SECONDS,
@@ -297,12 +299,16 @@ def open_measurer(
     jobs: int,
     flush: bool = False,
     device: Target | None = None,
+    devices: Sequence[RemoteDevice] = (),
 ) -> LocalMeasurer | RayMeasurer:
-    """The measurer that `workers` selects, as in `TuneOptions`.
+    """The measurer that `workers` and `devices` select, as in `TuneOptions`.
 
     `jobs`: processes that build on this machine.  `flush`: whether to empty the caches before each
-    run.  `device`: the target of kernels that run on a device.
+    run.  `device`: the target of kernels that run on a device.  `devices`: other machines.
     """
+    if devices:
+        flush_bytes = FLUSHED * devices[0].target.model.l3_bytes if flush else 0
+        return DeviceMeasurer(builder, threads, jobs, flush_bytes=flush_bytes, devices=devices)
     flush_bytes = FLUSHED * host().model.l3_bytes if flush else 0
     if workers is None:
         return LocalMeasurer(builder, threads, jobs, flush_bytes=flush_bytes, device=device)

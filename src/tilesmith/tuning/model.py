@@ -13,6 +13,7 @@ from typing import Any, Unpack
 from tilesmith import driver
 from tilesmith.driver import Request, Session
 from tilesmith.driver.partitioned import check_runs_alone
+from tilesmith.driver.places import is_remote, on_device
 from tilesmith.graph.bind import expected_graph
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.threads import thread_count
@@ -21,6 +22,7 @@ from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Ratio
 from tilesmith.support.options import Options, records_path
+from tilesmith.tuning.devices import devices_of
 from tilesmith.tuning.fleet import open_measurer
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.options import TuneChoices, TuneOptions, check_device
@@ -100,6 +102,8 @@ def tune_model(request: Request, tuning: TuneOptions) -> Tuned:
     budget = Budget(seconds, tuning.most_trials)
     model = request.model
     request = dataclasses.replace(request, pins=tuning.pins, forbid=tuning.forbid)
+    if tuning.devices is not None:
+        request = on_device(request, tuning.devices.split(",")[0].strip())
     session = Session.of_request(request)
     check_device(session.target, tuning)
     spent = Stages(tuning)
@@ -142,8 +146,11 @@ def tune_model(request: Request, tuning: TuneOptions) -> Tuned:
                 early_stopping=tuning.early_stopping,
             )
             device = session.target if session.target.device is not None else None
+            here = session.options.target if is_remote(session.options) else None
+            addresses = tuning.devices or here
+            devices = devices_of(addresses, count) if addresses else ()
             with open_measurer(
-                tuning.workers, BUILDER, count, session.jobs, tuning.flush, device
+                tuning.workers, BUILDER, count, session.jobs, tuning.flush, device, devices
             ) as measurer:
                 tune_tasks(
                     states,

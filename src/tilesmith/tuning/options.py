@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeAlias, TypedDict
 
 from tilesmith.ir.target import Target
+from tilesmith.runtime.remote.address import Address
 from tilesmith.search_space.space import Forbidden
 from tilesmith.support.arguments import check_fields
 from tilesmith.support.errors import UsageError
@@ -64,6 +65,7 @@ class TuneChoices(TypedDict, total=False):
     pins: Decisions | None
     forbid: Forbidden | None
     workers: str | None
+    devices: str | None
     flush: bool
     early_stopping: bool
     html: Path | str | None
@@ -94,6 +96,11 @@ class TuneOptions:
     workers: str | None = option(
         None, "Measure on a Ray cluster: ray, or ray://HOST:PORT (default: here).", None
     )
+    devices: str | None = option(
+        None,
+        "Measure on other machines: addresses of agents, such as tls://board:9100,tls://b:9100.",
+        None,
+    )
     flush: bool = option(False, "Empty the caches before each run of a candidate.", None)
     early_stopping: bool = option(True, "End when next to nothing is left to gain.", None)
     html: Path | str | None = option(
@@ -119,6 +126,11 @@ class TuneOptions:
         check_search(self.search, self.cost_model)
         if self.workers not in (None, "ray") and not str(self.workers).startswith("ray://"):
             raise UsageError(f"workers must be 'ray' or 'ray://host:port', not {self.workers!r}")
+        if self.devices is not None:
+            for address in self.devices.split(","):
+                Address.of(address.strip())
+            if self.workers is not None:
+                raise UsageError("workers and devices both say where to measure: give one of them")
         if self.html is not None:
             path = Path(self.html)
             try:

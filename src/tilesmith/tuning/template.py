@@ -162,6 +162,10 @@ def _tune(
     session: Session,
     tuning: TuneOptions,
 ) -> KernelFunction:
+    if tuning.devices is not None:
+        raise UsageError(
+            "devices: expected a model, found an expression; tune a model on a device with ts.tune"
+        )
     if tuning.html is not None:
         raise UsageError("html: a report is about a whole model; here there is one kernel")
     check_target(session.target)

@@ -23,10 +23,11 @@ from tilesmith.driver.kernels import tuned_body
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.remote.device import timed_in_turns
 from tilesmith.search_space.lookup import Lookup
 from tilesmith.search_space.records import MARGIN, Key, Records, Status
 from tilesmith.search_space.workload import group_workload
-from tilesmith.support.measure import Ratio, compare
+from tilesmith.support.measure import Ratio, compare, with_interval
 
 from .graph_choices import key_of
 from .profiles import REPEATS, ROUNDS, Times, compared, in_turns
@@ -196,6 +197,10 @@ def _sources(
 def _speedup(
     plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray], rounds: int
 ) -> Ratio:
+    there = timed_in_turns((plain.runner, tuned.runner), plain._measured(tuple(inputs)), rounds)
+    if there is not None:
+        before, after = there
+        return with_interval(before, after)
     return compare(lambda: plain(*inputs), lambda: tuned(*inputs), rounds)
 
 

@@ -243,11 +243,12 @@ class RemoteRunner(Runner):
 
 
 def timed_in_turns(
-    runners: Sequence[Runner], arrays: Sequence[np.ndarray], rounds: int, turn_seconds: float
+    runners: Sequence[Runner], arrays: Sequence[Any], rounds: int, turn_seconds: float = 0.1
 ) -> list[Samples] | None:
     """Times of programs on the same inputs, measured alternately on their device, without the time
     of the network.  None if they do not all run on one remote device.
 
+    arrays: all inputs of the programs.
     rounds, turn_seconds: as for `support.measure.interleave`.
     """
     remote = [r for r in runners if isinstance(r, RemoteRunner)]
