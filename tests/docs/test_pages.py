@@ -29,6 +29,7 @@ PAGES = (
     "te-extern.md",
     "from-tvm-and-halide.md",
     "serving.md",
+    "accelerator.md",
     "troubleshooting.md",
 )
 _BLOCK = re.compile(
