@@ -24,12 +24,12 @@ def _made(
             raise UsageError(f"{name} of a Func: expected bounds [(min, extent), ...], found none")
         dims = [source.dim(n) for n in range(source.dimensions())]
         bounds = [(d.min(), d.extent()) for d in dims]
-    pairs = [tuple(b) if b is not None else (None, None) for b in bounds]
+    pairs = [tuple(b) if b is not None else (Expr(), Expr()) for b in bounds]
     axes = [Var(f"_{n}") for n in range(source.dimensions())]
     places: list[Any] = list(axes)
     inside: Any = None
     for n, (low, size) in enumerate(pairs):
-        if low is None or size is None:
+        if isinstance(low, Expr) and not low.defined():
             continue
         places[n] = coordinate(axes[n], low, size)
         here = (axes[n] >= low) & (axes[n] < as_expr(low) + size)

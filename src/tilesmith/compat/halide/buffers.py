@@ -344,5 +344,9 @@ class Param(Expr):
             raise UsageError(f"{self._name} has no value: call {self._name}.set(number)")
         return self._value
 
+    def set_estimate(self, value: Any) -> None:
+        """The value of runs for which none is set."""
+        self._value = value if self._value is None else self._value
+
     def constant(self) -> Const:
         return const(self.get(), self.ir.dtype)

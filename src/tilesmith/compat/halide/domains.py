@@ -48,22 +48,20 @@ DOMAINS: dict[ir.Var, Domain] = {}
 
 
 class RDom(Operators):
-    """A reduction domain: `RDom([(min, extent), ...])`, innermost first, or the coordinates of a
-    Buffer or an ImageParam.
+    """A reduction domain: `RDom([(min, extent), ...])` or `RDom(min, extent, ...)`, innermost
+    first, or the coordinates of a Buffer or an ImageParam.
     """
 
-    def __init__(self, ranges: Any, extent: Any = None, name: str = "") -> None:
-        if isinstance(extent, str):
-            name, extent = extent, None
+    def __init__(self, ranges: Any, *more: Any, name: str = "") -> None:
+        if more and isinstance(more[-1], str):
+            more, name = more[:-1], more[-1]
         label = name or f"r{next(_NUMBERS)}"
         parts: Sequence[Any]
         if isinstance(ranges, (Buffer, ImageParam)):
             dims = [ranges.dim(n) for n in range(ranges.dimensions())]
             parts = [(d.min(), d.extent()) for d in dims]
-        elif extent is not None:
-            parts = [(ranges, extent)]
         else:
-            parts = ranges
+            parts = list(zip((ranges, *more[1::2]), more[::2], strict=True)) if more else ranges
         names = "xyzw" if len(parts) <= 4 else [f"_{n}" for n in range(len(parts))]
         self.vars = [RVar(f"{label}_{n}") for n, _ in zip(names, parts)]
         if len(self.vars) == 1:

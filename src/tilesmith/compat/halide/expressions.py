@@ -82,7 +82,7 @@ class Operators:
 
 
 class Expr(Operators):
-    """A value.
+    """A value; `Expr()` is none, for bounds that are not stated.
 
     ir: the expression.
     is_coordinate: whether `ir` has 64 bits and stands for a value of 32 bits.
@@ -91,12 +91,17 @@ class Expr(Operators):
     ir: ir.Expr
     is_coordinate: bool = False
 
-    def __init__(self, value: Any, is_coordinate: bool = False) -> None:
+    def __init__(self, value: Any = None, is_coordinate: bool = False) -> None:
+        if value is None:
+            return
         if isinstance(value, ir.Expr):
             self.ir, self.is_coordinate = value, is_coordinate
         else:
             made = as_expr(value)
             self.ir, self.is_coordinate = made.ir, made.is_coordinate
+
+    def defined(self) -> bool:
+        return hasattr(self, "ir")
 
     @property
     def dtype(self) -> DType:

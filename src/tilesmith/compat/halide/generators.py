@@ -89,7 +89,7 @@ class Output:
     dimensions: int
 
 
-def InputScalar(type: Type, default: Any = 0) -> Input:
+def InputScalar(type: Type, default: Any = None) -> Input:
     """A number."""
     return Input(type, None, default)
 
@@ -159,8 +159,16 @@ class Generator:
     def schedule(self) -> None:
         """Schedule the outputs, after `generate`."""
 
+    auto_schedule = False
+
     def using_autoscheduler(self) -> bool:
-        return False
+        return self.auto_schedule
+
+    def get_target(self) -> Target:
+        return Target()
+
+    def natural_vector_size(self, type: Type) -> int:
+        return self.get_target().natural_vector_size(type)
 
     def build_pipeline(self) -> Pipeline:
         """The pipeline.  Raises UsageError for an output of another type than declared."""

@@ -16,7 +16,9 @@ from .stages import Chain, Loop, Stages
 def scheduled(stages: Stages, outputs: tuple[Function, ...]) -> te.Schedule:
     """The schedule of `outputs` with the steps and places of all Funcs."""
     s = te.create_schedule([t for f in outputs for t in stages.chains[f].values[:1]])
-    for chain in stages.chains.values():
+    for func, chain in stages.chains.items():
+        if chain.is_combined and func.placement.compute == "default" and func not in outputs:
+            chain.inlined.add(chain.values[0])
         for tensor in chain.inlined:
             s[tensor].compute_inline()
         for loop in chain.loops:
@@ -48,7 +50,11 @@ def _apply(stage: te.Stage, loop: Loop, is_output: bool) -> None:
                 del axes[old]
                 axes[outer], axes[inner] = o.name, i.name
             case Fuse(inner, outer, fused):
-                made = stage.fuse(axis(outer), axis(inner))
+                first, second = axis(outer), axis(inner)
+                loops = [a.name for a in stage.leaf_axes if a.name != first]
+                loops.insert(loops.index(second), first)
+                stage.reorder(*loops)  # Halide fuses any two loops, at the place of the inner one
+                made = stage.fuse(first, second)
                 del axes[outer], axes[inner]
                 axes[fused] = made.name
             case Reorder(names):

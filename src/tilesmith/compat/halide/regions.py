@@ -134,7 +134,10 @@ class Resolved:
         """The value of an expression of sizes and parameters.  Raises UsageError for others."""
         value = simplify(substitute(e, self.constants))
         if not isinstance(value, Const):
-            raise UsageError(f"{what}: expected an expression of sizes and parameters, found {e}")
+            raise UsageError(
+                f"{what}: expected a number when the pipeline is compiled, found {e}; leave a "
+                "parameter out of the arguments of a file, or make it a GeneratorParam"
+            )
         return int(value.value)
 
     def chosen(self, steps: Steps) -> Steps:
@@ -209,7 +212,11 @@ class Resolved:
             )
 
     def _bounded(self, func: Function, box: Box) -> Box:
-        """`box`, or the bounds that the program states, which must contain it."""
+        """`box`, or the bounds that the program states, which must contain it.  Bounds of a Func
+        inside a loop are those of an iteration, which lowering infers.
+        """
+        if isinstance(func.placement.compute, tuple):
+            return box
         made = []
         for name, (low, high) in zip(func.arg_names, box, strict=True):
             if name in func.placement.bounds:

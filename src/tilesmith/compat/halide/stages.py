@@ -56,12 +56,14 @@ class Chain:
     made: all stages, first definition first; the last one has the values.
     inlined: the stages that need no memory.
     loops: for each definition, its loops; None for a definition that is part of another stage.
+    is_combined: whether the last stage adds the start of a reduction to its result.
     """
 
     box: Box
     made: list[tuple[te.Tensor, ...]] = field(default_factory=list)
     inlined: set[te.Tensor] = field(default_factory=set)
     loops: list[Loop | None] = field(default_factory=list)
+    is_combined: bool = False
 
     @property
     def values(self) -> tuple[te.Tensor, ...]:
@@ -97,6 +99,7 @@ class Stages:
             self._compute(func, d.values, chain)
             chain.loops.append(self._loop(func, d, chain.values[0]))
             return
+        chain.is_combined = False
         combined = combination(d, func.sources)
         args = func.definitions[0].args
         own = all(a is b for a, b in zip(d.args, args, strict=True))
@@ -186,6 +189,7 @@ class Stages:
         self._fold_away(chain, len(chain.made) - 2, whole)
         chain.made.append(whole)
         chain.loops.append(loop)
+        chain.is_combined = True
 
     def _fold_away(self, chain: Chain, number: int, into: tuple[te.Tensor, ...]) -> None:
         """Inline stage `number`, which stage `into` reads only at its own place, if it is a compute
