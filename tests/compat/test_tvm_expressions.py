@@ -232,8 +232,6 @@ def test_what_has_no_counterpart_names_ours():
         tvm.tir.ir_builder.create()
     with pytest.raises(AttributeError):
         _ = te.nonsense
-    with pytest.raises(UsageError, match="vthread"):
-        te.thread_axis("vthread")
     with pytest.raises(UsageError, match="expected one of nehalem"):
         _ = tvm.target.Target("llvm -mcpu=abacus").native
     a = te.placeholder((4,), name="A")

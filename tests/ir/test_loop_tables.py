@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -14,6 +15,7 @@ from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES, BufferScope, ForKind, S
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify
+from tilesmith.support.errors import InternalError
 
 SRC = Path(tilesmith.__file__).parent
 TABLES = Path(loop_tables.__file__)
@@ -42,7 +44,8 @@ def enumerations(source: str) -> list[set[str]]:
 
 def test_the_tables_have_a_row_for_each_name():
     assert tuple(LOOP_KINDS) == get_args(ForKind)
-    assert tuple(SCOPES) == get_args(Scope)
+    declared = get_args(Scope)
+    assert tuple(SCOPES)[: len(declared)] == declared  # targets declare further ones
 
 
 def test_no_other_module_enumerates_kinds_or_scopes():
@@ -73,6 +76,17 @@ def test_an_enumeration_is_found(source: str):
 
 def test_one_name_is_no_enumeration():
     assert enumerations('kind == "serial" or scope == "heap" or n in ("serial", 1)') == []
+
+
+def test_a_scope_has_one_declaration():
+    row = BufferScope("near", is_allocated=True, is_sized=True, is_addressed=True)  # type: ignore[arg-type]  # not in the Literal
+    assert loop_tables.declare_scope(row) is loop_tables.declare_scope(replace(row))
+    try:
+        assert "near" in loop_tables.ALLOCATED
+        with pytest.raises(InternalError, match="'near' is declared"):
+            loop_tables.declare_scope(replace(row, is_sized=False))
+    finally:
+        del SCOPES["near"], loop_tables.ALLOCATED["near"]
 
 
 def test_a_new_scope_is_one_row(monkeypatch: pytest.MonkeyPatch):

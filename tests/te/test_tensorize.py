@@ -154,6 +154,46 @@ def test_a_declaration_without_a_sum() -> None:
     np.testing.assert_array_equal(found, np.maximum(given[0], given[1].repeat(8)))
 
 
+def padded(columns: int) -> tuple[te.Schedule, list[te.Tensor]]:
+    """Rows and columns with zeros around them, scheduled up to `tensorize` of a row's columns."""
+    x = te.placeholder((3, columns), "f32", "x")
+    y = te.compute(
+        (5, columns),
+        lambda i, j: te.if_then_else(te.all(i >= 1, i < 4), x[i - 1, j], te.const(0, "f32")),
+        "y",
+    )
+    return te.create_schedule(y), [x, y]
+
+
+def test_a_copy_that_fills_tiles_with_zeros() -> None:
+    a = te.placeholder((8,), "f32", "a")
+    whole = te.compute((8,), lambda n: a[n], "c")
+    copy = te.decl_tensor_intrin("copy_or_fill", whole, lambda code, a: a, fills=True)
+    s, args = padded(8)
+    s["y"].tensorize("j", copy)
+    final = driver.run_loop_passes(te.lower(s, args), SESSION)
+    assert "tensor_copy_or_fill" in str(final)
+    x, found = np.arange(24, dtype=np.float32).reshape(3, 8), np.ones((5, 8), np.float32)
+    ts.build(s, args)(x, found)
+    np.testing.assert_array_equal(found, np.pad(x, ((1, 1), (0, 0))))
+    plain = te.decl_tensor_intrin("copy_all", whole, lambda code, a: a)
+    s, _ = padded(8)
+    with pytest.raises(ScheduleError, match="the expressions differ"):
+        s["y"].tensorize("j", plain)
+
+
+def test_a_condition_inside_a_tile_is_refused() -> None:
+    a = te.placeholder((8,), "f32", "a")
+    copy = te.decl_tensor_intrin(
+        "copy_or_fill", te.compute((8,), lambda n: a[n], "c"), lambda code, a: a, fills=True
+    )
+    x = te.placeholder((8,), "f32", "x")
+    y = te.compute((8,), lambda i: te.if_then_else(i < 4, x[i], te.const(0, "f32")), "y")
+    s = te.create_schedule(y)
+    with pytest.raises(ScheduleError, match="differs inside the tile"):
+        s["y"].tensorize("i", copy)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -11,9 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tilesmith.support.errors import InternalError
+
 ForKind = Literal[
     "serial", "parallel", "vectorized", "unrolled",
     "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z",
+    "vthread",
 ]  # fmt: skip
 Scope = Literal["param", "heap", "shared", "fragment", "stack", "register"]
 Level = Literal["", "block", "thread"]
@@ -31,6 +34,8 @@ class LoopKind:
         extent must be constant, and its variable becomes constants.
     level: "block" if iterations are the blocks of a launch on a device; "thread" if they are the
         threads of a block.
+    is_virtual: iterations are virtual threads, independent and each with its own buffers.  One
+        thread runs them; it may run a statement in all iterations before the next statement.
     """
 
     name: ForKind
@@ -38,6 +43,7 @@ class LoopKind:
     is_ordered: bool
     is_expanded: bool
     level: Level = ""
+    is_virtual: bool = False
 
     @property
     def is_threaded(self) -> bool:
@@ -76,10 +82,11 @@ LOOP_KINDS: dict[str, LoopKind] = {kind.name: kind for kind in (
     LoopKind("threadIdx.x", "thread_x", is_ordered=False, is_expanded=False, level="thread"),
     LoopKind("threadIdx.y", "thread_y", is_ordered=False, is_expanded=False, level="thread"),
     LoopKind("threadIdx.z", "thread_z", is_ordered=False, is_expanded=False, level="thread"),
+    LoopKind("vthread", "vthread", is_ordered=True, is_expanded=False, is_virtual=True),
 )}  # fmt: skip
 
-BOUND: dict[str, ForKind] = {k.name: k.name for k in LOOP_KINDS.values() if k.level}
-"""The kinds that bind a loop to an index of a block or of a thread."""
+BOUND: dict[str, ForKind] = {k.name: k.name for k in LOOP_KINDS.values() if k.level or k.is_virtual}
+"""The kinds that bind a loop to an index of a block, of a thread or of a virtual thread."""
 
 BLOCKS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "block")
 THREADS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "thread")
@@ -102,3 +109,17 @@ SCOPES: dict[str, BufferScope] = {scope.name: scope for scope in (
 
 ALLOCATED: dict[str, Scope] = {s.name: s.name for s in SCOPES.values() if s.is_allocated}
 """The scopes that an `Allocate` or a schedule may name."""
+
+
+def declare_scope(scope: BufferScope) -> BufferScope:
+    """Add a row for memory that only some target has, such as an on-chip buffer of its own; the
+    same object if the table has an equal row.
+
+    Raises InternalError if the name has another row.
+    """
+    known = SCOPES.setdefault(scope.name, scope)
+    if known != scope:
+        raise InternalError(f"scope '{scope.name}' is declared as {known}, and again as {scope}")
+    if scope.is_allocated:
+        ALLOCATED[scope.name] = scope.name
+    return known

@@ -22,7 +22,18 @@ from tilesmith.support.errors import UsageError
 
 from .cpu_model import CpuModel
 from .dtypes import DType
-from .expr import Binary, Const, Expr, Load, TensorCall, Var, post_order, same_labels
+from .expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Select,
+    TensorCall,
+    Var,
+    const,
+    post_order,
+    same_labels,
+)
 
 _COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 
@@ -115,6 +126,8 @@ class TensorIntrinsic:
     reads: for a call that several threads run, a function that gives the loads of an operand.
         Arguments: the operand, and the distance of its rows in bytes.  The result has for each
         load the bytes that a thread loads, and the offset in bytes of each thread.
+    fills: whether a call may be left out where a condition on the place of the whole tile is
+        false, so that the tile becomes zeros: the value is `select(condition, term, 0)`.
     tolerance: relative error against the term computed with the result's type; 0 if there is none.
         Strict accuracy refuses intrinsics with a tolerance.
     digest: a hash that changes when the meaning of the code may have changed.
@@ -137,6 +150,7 @@ class TensorIntrinsic:
     scratch: int = 0
     threads: int = 1
     reads: Callable[[Operand, int], tuple[tuple[int, tuple[int, ...]], ...]] | None = None
+    fills: bool = False
     tolerance: float = 0.0
     digest: str = ""
 
@@ -155,6 +169,14 @@ class TensorIntrinsic:
         (load,) = {e for e in _loads(self.term) if e.buffer is operand}
         steps = dict(zip(load.indices, operand.strides(), strict=True))
         return tuple(steps.get(axis, 0) for axis in self.axes)
+
+    def unfilled(self, value: Expr) -> tuple[Expr, Expr]:
+        """The condition under which a tile is computed, and the value that it then has: the two
+        parts of `select(condition, value, 0)` if the intrinsic fills, else true and `value`.
+        """
+        if self.fills and isinstance(value, Select) and value.if_false is const(0, value.dtype):
+            return value.cond, value.if_true
+        return const(True), value
 
     def time(self, model: CpuModel) -> float:
         """Time of a call on a CPU, in multiply-adds of full vectors."""

@@ -324,7 +324,9 @@ class Stage:
 
         for i in 64: ...  ->  threadIdx.x for i in 64: ...
 
-        index: "blockIdx.x", "threadIdx.x", or one of those with y or z.
+        index: "blockIdx.x", "threadIdx.x", or one of those with y or z.  "vthread" makes the
+            iterations virtual threads: each has its own copy of the memory of stages attached
+            inside, and one thread may interleave them.
 
         A stage in "shared" memory inside such loops is computed by all threads of the block
         together, if its own loops are bound to the same indices.

@@ -31,6 +31,7 @@ def decl_tensor_intrin(
     scratch: int = 0,
     threads: int = 1,
     reads: Callable[[Operand, int], tuple[tuple[int, tuple[int, ...]], ...]] | None = None,
+    fills: bool = False,
     tolerance: float = 0.0,
 ) -> TensorIntrinsic:
     """Declare an instruction, for `Stage.tensorize`.
@@ -73,6 +74,8 @@ def decl_tensor_intrin(
     reads: called with an operand and its row stride in bytes; returns the loads by which `load`
         reads the operand, to count bank conflicts.  Each load is a pair: the number of bytes per
         thread, and the offset of each thread.
+    fills: whether the instruction may fill a whole tile with zeros instead, so that it also
+        computes `te.if_then_else(condition, expression, 0)` of a condition on the tile's place.
     tolerance: relative error of the instruction against the expression; 0 for none.
 
     Raises ExpressionError for an expression that does not describe an instruction.
@@ -119,6 +122,7 @@ def decl_tensor_intrin(
         scratch=scratch,
         threads=threads,
         reads=reads,
+        fills=fills,
         tolerance=tolerance,
     )
     if summed and not made.accumulates:
@@ -175,7 +179,8 @@ def _with_digest(made: TensorIntrinsic) -> TensorIntrinsic:
     """
     body = [_code(f) for f in (made.emit, made.load) if f is not None]
     text = (
-        f"{made} {made.operands!r} {sorted(made.features)} {made.tolerance} {made.threads} {body!r}"
+        f"{made} {made.operands!r} {sorted(made.features)} {made.tolerance} {made.threads} "
+        f"{made.fills} {body!r}"
     )
     return replace(made, digest=hashlib.sha256(text.encode()).hexdigest())
 

@@ -26,6 +26,7 @@ from tilesmith.codegen.context import VALUES
 from tilesmith.codegen.kernel import Kernel, check_unbound
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Call, Const, Expr, Load, Var, as_expr, const
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
 from tilesmith.loop import nodes
@@ -159,7 +160,7 @@ class Statements:
 
     def _for(self, s: nodes.For) -> None:
         check_unbound(s)
-        if s.kind != "serial":
+        if not LOOP_KINDS[s.kind].is_ordered or LOOP_KINDS[s.kind].is_expanded:
             name = self.dialect.name
             raise InternalError(f"{name} is written from serial loops, found '{s.kind}'")
         type_, outer = VALUE_TYPES[s.var.dtype.name], self.values.context

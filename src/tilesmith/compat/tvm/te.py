@@ -121,13 +121,7 @@ def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "") -> te.IterVar:
 
 def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> str:
     """The name of an index of blocks or threads, for `bind`.  Extents come from the bound loop."""
-    index = dom if isinstance(dom, str) else tag
-    if index == "vthread":
-        raise UsageError(
-            "virtual threads: expected blockIdx or threadIdx, found 'vthread'; split the axis and "
-            "unroll the outer part inside the threads"
-        )
-    return index
+    return dom if isinstance(dom, str) else tag
 
 
 def _reducer(reducer: te.Reducer) -> Callable[..., Any]:

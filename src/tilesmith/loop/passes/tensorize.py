@@ -73,6 +73,8 @@ def _call(stmt: Tensorize) -> Stmt:
         guard, inner = inner.cond, inner.then
     if not isinstance(inner, Store) or any(not isinstance(f.extent, ir.Const) for f in loops):
         return stmt.body
+    if intrinsic.fills and inner.value is const(0, inner.value.dtype):
+        return stmt.body  # the condition is false for all tiles
     begin: dict[Expr, Expr] = {f.var: f.start for f in loops}
     sizes = {f.var: int(f.extent.value) for f in loops if isinstance(f.extent, ir.Const)}
     is_reduced = [f.var not in affine_form(inner.indices[0])[0] for f in loops]
@@ -83,7 +85,9 @@ def _call(stmt: Tensorize) -> Stmt:
         return stmt.body  # no intrinsic has this shape
     intrinsic = fitted
     problem = ""
-    for term in _terms(intrinsic, inner):
+    for condition, term in _terms(intrinsic, inner):
+        if free_vars(condition) & begin.keys():
+            continue  # it differs inside the tile
         for binding in matches(intrinsic, term):
             tiles = {**binding, intrinsic.result: ir.Load(inner.buffer, inner.indices)}
             for order in assignments(intrinsic, shape):
@@ -97,7 +101,7 @@ def _call(stmt: Tensorize) -> Stmt:
                         o: _vector(o, e, begin, intrinsic.strides(o), strides[o])
                         for o, e in tiles.items()
                     }
-                    call = _store(intrinsic, vectors)
+                    call = _filled(condition, _store(intrinsic, vectors))
                     full = _holds_everywhere(guard, loops)
                     if full is None:
                         return stmt.body
@@ -116,17 +120,26 @@ def _has_shape(intrinsic: TensorIntrinsic, loops: list[tuple[int, bool]]) -> boo
     return sorted(loops) == sorted(zip(intrinsic.extents, intrinsic.is_reduced, strict=True))
 
 
-def _terms(intrinsic: TensorIntrinsic, store: Store) -> list[Expr]:
+def _terms(intrinsic: TensorIntrinsic, store: Store) -> list[tuple[Expr, Expr]]:
     """The possible terms that the loops add to the old result; the stored value if the intrinsic
-    does not accumulate.
+    does not accumulate.  Before each, the condition under which it isn't zero.
     """
     if not intrinsic.accumulates:
-        return [store.value]
+        return [intrinsic.unfilled(store.value)]
     here = ir.Load(store.buffer, store.indices)
     value = store.value
     if not isinstance(value, ir.Binary) or value.op != "add":
         return []
-    return [b for a, b in ((value.a, value.b), (value.b, value.a)) if a is here]
+    return [(const(True), b) for a, b in ((value.a, value.b), (value.b, value.a)) if a is here]
+
+
+def _filled(condition: Expr, call: Store) -> Stmt:
+    """The call where `condition` holds, and zeros elsewhere."""
+    if condition is const(True):
+        return call
+    zeros = const(0, call.value.dtype)
+    filled = zeros if call.value.lanes == 1 else ir.Broadcast(zeros, call.value.lanes)
+    return If(condition, call, Store(call.buffer, call.indices, filled))
 
 
 def _holds_everywhere(guard: Expr, loops: list[For]) -> Expr | None:

@@ -223,7 +223,8 @@ def annotated(state: State, step: Step, axis: str, kind: ForKind) -> State:
     stage = scheduled(state, step.stage, what)
     leaf(stage, axis, what)
     if axis in stage.reduce_names():
-        if LOOP_KINDS[kind].is_threaded and LOOP_KINDS[kind].level != "thread":
+        row = LOOP_KINDS[kind]
+        if (row.is_threaded and row.level != "thread") or row.is_virtual:
             raise ScheduleError(
                 f"cannot {what} {stage.name}.{axis}: its iterations all update the same "
                 "elements; use rfactor to give each part a result of its own"

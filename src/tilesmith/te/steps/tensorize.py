@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tilesmith.ir.expr import Expr, Load, Var, substitute, vars_of
@@ -77,6 +77,7 @@ def _prove(stage: StageState, inside: Sequence[str], intrinsic: TensorIntrinsic,
     term = root.sources[0] if isinstance(root, Reduce) else root
     extents, reduced = stage.extents(), stage.reduce_names()
     loops = {name: Var(name) for name in stage.leaves}
+    condition, term = intrinsic.unfilled(term)
     shape = ", ".join(f"{a} in {extents[a]}" for a in inside)
     both = (
         f"\n  the intrinsic {intrinsic.name} computes {intrinsic}"
@@ -104,10 +105,16 @@ def _prove(stage: StageState, inside: Sequence[str], intrinsic: TensorIntrinsic,
         raise ScheduleError(f"{what}: the loops have other extents; split and reorder them{both}")
     inner = [loops[a] for a in inside]
 
+    def variables(values: Iterable[Expr]) -> set[Var]:
+        """The variables of loops on which values at a point depend."""
+        return vars_of(simplify(substitute(e, points), ctx) for e in values)
+
     def moving(load: Load) -> set[Var]:
         """The variables of loops on which the address of `load` depends."""
-        indices = (simplify(substitute(i, points), ctx) for i in load.indices)
-        return vars_of(indices)
+        return variables(load.indices)
+
+    if variables((condition,)) & set(inner):
+        raise ScheduleError(f"{what}: the condition {condition} differs inside the tile{both}")
 
     for binding in matches(intrinsic, term):
         for order in orders:
