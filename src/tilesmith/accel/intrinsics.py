@@ -26,23 +26,24 @@ from tilesmith.ir.expr import (
     minimum,
     substitute,
 )
-from tilesmith.ir.loop_tables import BufferScope, declare_scope
+from tilesmith.ir.loop_tables import BufferScope, Scope, declare_scope
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 
 from .alu import LOW, A, AluOp, B, C
 from .machine import Machine, Memory
 
-SCOPES: dict[Memory, str] = {
-    memory: declare_scope(
-        BufferScope(f"{memory.value}_buffer", is_allocated=True, is_sized=True, is_addressed=True)  # type: ignore[arg-type]  # declared here, in no Literal
-    ).name
-    for memory in Memory
-    if memory is not Memory.UOP
-}
+
+def _scope(memory: Memory) -> Scope:
+    name: Any = f"{memory.value}_buffer"  # the literal type of scopes has the shared ones only
+    row = BufferScope(name, is_allocated=True, is_sized=True, is_addressed=True)
+    return declare_scope(row).name
+
+
+SCOPES: dict[Memory, Scope] = {m: _scope(m) for m in Memory if m is not Memory.UOP}
 """The scope of each buffer with tiles of numbers."""
 
-MEMORIES: dict[str, Memory] = {scope: memory for memory, scope in SCOPES.items()}
+MEMORIES: dict[Scope, Memory] = {scope: memory for memory, scope in SCOPES.items()}
 
 
 @dataclass(frozen=True, slots=True)

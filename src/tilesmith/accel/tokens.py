@@ -21,7 +21,7 @@ import numpy as np
 
 from tilesmith.support.errors import ScheduleError
 
-from .instructions import Instruction
+from .instructions import Finish, Instruction
 from .machine import Machine, Memory, Unit
 
 Tiles = Mapping[Memory, np.ndarray]
@@ -45,20 +45,32 @@ class Ordered:
         self._popped: dict[tuple[Unit, Unit], deque[int]] = {}
         """For two units, the numbers of the last instructions that took a token."""
 
+    def finish(self) -> None:
+        """Append the end of the program, which waits for the last store."""
+        last = (n for n, x in enumerate(self.instructions) if x.unit is Unit.STORE)
+        self._append(Finish(), {Unit.STORE: max(last, default=-1)}, {}, {})
+
     def add(self, x: Instruction, reads: Tiles, writes: Tiles) -> None:
         """Append an instruction that accesses tiles of buffers.
 
         Raises ScheduleError if more tokens would wait in a queue than it holds.
         """
+        before = {
+            unit: max(_last(self._written[unit], reads), _last(self._accessed[unit], writes))
+            for unit in Unit
+        }
+        self._append(x, before, reads, writes)
+
+    def _append(
+        self, x: Instruction, earlier: Mapping[Unit, int], reads: Tiles, writes: Tiles
+    ) -> None:
+        """Append an instruction that waits for one instruction of each unit; -1 for none."""
         number, unit = len(self.instructions), x.unit
         for step, side in _SIDES.items():
             other = unit.neighbour(step)
             if other is None:
                 continue
-            before = max(
-                _last(self._written[other], reads),
-                _last(self._accessed[other], writes),
-            )
+            before = earlier.get(other, -1)
             if before > self._waited.get((other, unit), -1):
                 self._waited[other, unit] = before
                 x = replace(x, **{f"pop_{side}": True})

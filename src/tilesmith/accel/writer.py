@@ -35,7 +35,7 @@ from tilesmith.loop.visit import children
 from tilesmith.support.errors import ScheduleError
 
 from .alu import AluOp
-from .instructions import Alu, Finish, Gemm, Load, Slot, Store, layout
+from .instructions import Alu, Gemm, Load, Slot, Store, layout
 from .intrinsics import MEMORIES
 from .machine import Machine, Memory, Unit
 from .micro_kernels import MicroKernels
@@ -59,7 +59,7 @@ def write(func: Func, machine: Machine, dram: Mapping[Buffer, int]) -> Program:
     writer = _Writer(func, machine, dram)
     writer.statement(func.body, [_Thread()])
     writer.take_turns()
-    writer.ordered.add(Finish(), {}, {})
+    writer.ordered.finish()
     return Program(tuple(writer.ordered.instructions), tuple(writer.kernels.micro_ops))
 
 
@@ -254,28 +254,30 @@ class _Writer:
         starts = bool(self._zero[dst].all())
         if not starts:
             self._settle(dst)
-        around = self._around(loops, lambda x: x.steps[0] != 0 or not starts)
+        outer, inner = around = self._around(loops, lambda x: x.steps[0] != 0)
         inside = [x for x in loops if not any(x is y for y in around)]
         steps = _steps(first, inside)
-        begins = np.zeros(len(steps), bool)
-        if starts:
-            at = np.indices([x.extent for x in inside]).reshape(len(inside), len(steps))
-            summed = [n for n, x in enumerate(inside) if x.steps[0] == 0]
-            begins = (at[summed] == 0).all(axis=0)
-            self._zero[dst] = False
-        for reset in (True, False):
-            chosen = steps[begins == reset]
-            for part in self.kernels.parts(chosen):
-                begin, end = self.kernels.loaded(part)
-                outer, inner = around
+        at = np.indices([x.extent for x in inside]).reshape(len(inside), len(steps))
+        is_first = (at[[n for n, x in enumerate(inside) if x.steps[0] == 0]] == 0).all(axis=0)
+        # The first products of the sums come first, so one instruction begins all of them.
+        steps = steps[np.argsort(~is_first, kind="stable")]
+        firsts = int(is_first.sum()) if starts else 0
+        for part in self.kernels.parts(steps):
+            begin, end = self.kernels.loaded(part)
+            middle = begin + min(firsts, len(part))
+            firsts -= middle - begin
+            for low, high, reset in ((begin, middle, True), (middle, end, False)):
+                if low == high:
+                    continue
                 x = Gemm(
-                    begin=begin, end=end, outer=outer.extent, inner=inner.extent,
+                    begin=low, end=high, outer=outer.extent, inner=inner.extent,
                     dst_outer=outer.steps[0], dst_inner=inner.steps[0],
                     src_outer=outer.steps[1], src_inner=inner.steps[1],
                     wgt_outer=outer.steps[2], wgt_inner=inner.steps[2], reset=reset,
                 )  # fmt: skip
                 reads: Tiles = {Memory.INP: src, Memory.WGT: wgt, Memory.ACC: dst}
                 self.ordered.add(x, reads, {Memory.ACC: dst})
+        self._zero[dst] = False
 
     def _alu(self, nest: Nest, thread: _Thread) -> None:
         """Steps of the ALU, of which the result has the address of the first operand."""

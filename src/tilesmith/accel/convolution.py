@@ -1,0 +1,352 @@
+"""Convolutions and dense layers of int8 on the accelerator: the expression, and the schedule by
+rule.
+
+Values are packed in blocks of channels: inputs i8[blocks, height, width, block_in], weights
+i8[blocks out, blocks in, kernel height, kernel width, block_out, block_in], results like inputs
+with block_out.  A result is `max(round(sum * scale + offset), low)`, limited to i8, with a scale
+and an offset for each channel; see `AluOp.RESCALE`.
+
+    for tiles of output channels, rows and columns:      # `threads` tiles at a time
+        for blocks of input channels:
+            load inputs with padding; load weights; multiply
+        rescale; store
+
+The rule tries all tiles that divide the extents and fit the buffers, and takes the one of least
+predicted time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith import te
+from tilesmith.ir.dtypes import i32
+from tilesmith.support.errors import ScheduleError, UsageError
+
+from .alu import AluOp
+from .intrinsics import SCOPES, alu, alu_value, copy, gemm
+from .kernel import AccelKernel, build
+from .machine import Machine, Memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution:
+    """Shapes of a convolution of one image.  A dense layer of many rows is one of a single row of
+    pixels and a kernel of 1 x 1.
+
+    inputs, outputs: numbers of channels.
+    height, width: extents of the input in pixels.
+    kernel: height and width of the kernel.
+    stride: pixels from one window to the next one, in both directions.
+    padding: rows of zeros above, columns to the left, rows below, columns to the right.
+    """
+
+    inputs: int
+    outputs: int
+    height: int
+    width: int
+    kernel: tuple[int, int] = (1, 1)
+    stride: int = 1
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def __post_init__(self) -> None:
+        sizes = (self.inputs, self.outputs, *self.result, *self.kernel, self.stride)
+        if min(sizes) < 1 or min(self.padding) < 0:
+            raise UsageError(f"{self}: expected positive sizes, and windows inside the image")
+
+    @property
+    def result(self) -> tuple[int, int]:
+        """Height and width of the result."""
+        top, left, bottom, right = self.padding
+        rows = (self.height + top + bottom - self.kernel[0]) // self.stride + 1
+        return rows, (self.width + left + right - self.kernel[1]) // self.stride + 1
+
+    def blocks(self, machine: Machine) -> tuple[int, int]:
+        """Blocks of output and of input channels; the last ones may be filled with zeros."""
+        return -(-self.outputs // machine.block_out), -(-self.inputs // machine.block_in)
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether windows are apart, so that only the pixels of windows are loaded."""
+        return self.kernel == (1, 1) and self.stride > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Sizes of tiles, and who computes them.
+
+    channels: blocks of output channels.
+    rows, columns: rows and columns of the result.
+    inputs: blocks of input channels, which are loaded at a time.
+    threads: number of virtual threads.
+    """
+
+    channels: int
+    rows: int
+    columns: int
+    inputs: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Predicted cycles.
+
+    gemm: those in which the matrix unit multiplies.
+    compute, load, store: those in which each unit is busy.
+    total: those of the whole program.
+    """
+
+    gemm: int
+    compute: int
+    load: int
+    store: int
+    total: int
+
+
+def predict(conv: Convolution, tiles: Tiles, machine: Machine) -> Prediction:
+    """The cycles of a program with these tiles.
+
+    With one virtual thread, nothing is loaded while the matrix unit works; with several, the
+    busiest unit determines the time.
+    """
+    out, into = conv.blocks(machine)
+    height, width = conv.result
+    taps = math.prod(conv.kernel)
+    rows, columns = _window(conv, tiles)
+    many = out * height * width // (tiles.channels * tiles.rows * tiles.columns)
+    sums = into // tiles.inputs
+    issue = machine.instruction_cycles
+
+    def moved(memory: Memory, count: int, instructions: int) -> int:
+        bytes = count * machine.tile_bytes(memory)
+        return -(-bytes // machine.dma_bytes) + instructions * (machine.dma_latency + issue)
+
+    # Padding is not loaded: the share of the pixels of windows that the image has.
+    inside = min(conv.height * conv.width / _pixels(conv), 1.0)
+    pixels = int(tiles.inputs * rows * columns * inside)
+    copies = tiles.inputs * (rows if conv.is_gathered else 1)
+    part = moved(Memory.INP, pixels, copies)
+    part += moved(Memory.WGT, tiles.channels * tiles.inputs * taps, 1)
+    cells = tiles.channels * tiles.rows * tiles.columns
+    product = cells * tiles.inputs * taps * machine.gemm_cycles
+    rescale = cells * machine.alu_cycles + issue
+    saved = moved(Memory.OUT, cells, tiles.channels)
+    gemm_cycles = many * sums * product
+    compute = many * (sums * (product + issue) + issue + rescale)
+    load, store = many * sums * part, many * saved
+    if tiles.threads == 1:
+        total = compute + load + saved
+    else:
+        total = max(compute, load, store) + part + saved
+    return Prediction(gemm_cycles, compute, load, store, total)
+
+
+def _pixels(conv: Convolution) -> int:
+    """Pixels of the image with its padding."""
+    top, left, bottom, right = conv.padding
+    return (conv.height + top + bottom) * (conv.width + left + right)
+
+
+def _window(conv: Convolution, tiles: Tiles) -> tuple[int, int]:
+    """Rows and columns of the input that a tile of the result needs."""
+    if conv.is_gathered:
+        return tiles.rows, tiles.columns
+    (kh, kw), stride = conv.kernel, conv.stride
+    return (tiles.rows - 1) * stride + kh, (tiles.columns - 1) * stride + kw
+
+
+def fits(conv: Convolution, tiles: Tiles, machine: Machine) -> bool:
+    """Whether the tiles of all virtual threads fit the buffers, and their copies the fields of an
+    instruction.
+    """
+    out, _ = conv.blocks(machine)
+    rows, columns = _window(conv, tiles)
+    taps, threads = math.prod(conv.kernel), tiles.threads
+    cells = threads * tiles.channels * tiles.rows * tiles.columns
+    return (
+        threads * tiles.inputs * rows * columns <= machine.depth(Memory.INP)
+        and threads * tiles.channels * tiles.inputs * taps <= machine.depth(Memory.WGT)
+        and cells + 2 * out <= machine.depth(Memory.ACC)
+        and cells + 2 * out <= machine.depth(Memory.OUT)
+        and _shared_axis(conv, tiles, machine) is not None
+    )
+
+
+def _shared_axis(conv: Convolution, tiles: Tiles, machine: Machine) -> int | None:
+    """The axis of the result along which virtual threads have neighbouring tiles: the first one
+    with a multiple of as many tiles; None if there is none.
+    """
+    extents = (conv.blocks(machine)[0], *conv.result)
+    sizes = (tiles.channels, tiles.rows, tiles.columns)
+    counts = (n // size for n, size in zip(extents, sizes, strict=True))
+    return next((axis for axis, n in enumerate(counts) if n % tiles.threads == 0), None)
+
+
+def candidates(conv: Convolution, machine: Machine, threads: int) -> Iterator[Tiles]:
+    """All tiles that divide the extents and fit the buffers."""
+    out, into = conv.blocks(machine)
+    height, width = conv.result
+    for channels in _divisors(out):
+        for rows in _divisors(height):
+            for columns in _divisors(width):
+                for inputs in _divisors(into):
+                    tiles = Tiles(channels, rows, columns, inputs, threads)
+                    if fits(conv, tiles, machine):
+                        yield tiles
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def choose(conv: Convolution, machine: Machine, threads: int = 2) -> Tiles:
+    """The tiles of least predicted time.
+
+    Raises ScheduleError if none fit.
+    """
+    found = min(
+        candidates(conv, machine, threads),
+        key=lambda tiles: predict(conv, tiles, machine).total,
+        default=None,
+    )
+    if found is None:
+        raise ScheduleError(f"{conv}: no tiles for {threads} virtual threads fit the buffers")
+    return found
+
+
+def expression(conv: Convolution, machine: Machine, low: int) -> tuple[te.Tensor, ...]:
+    """The tensors: inputs, weights, scales and offsets, the loaded inputs, sums, results.
+
+    low: the least result: of a ReLU, the zero point.
+    """
+    if machine.batch != 1:
+        raise UsageError(f"convolutions need a machine with batch 1, found {machine.batch}")
+    out, into = conv.blocks(machine)
+    (height, width), (kh, kw), stride = conv.result, conv.kernel, conv.stride
+    (top, left, *_), operand = conv.padding, machine.operand
+    x = te.placeholder((into, conv.height, conv.width, machine.block_in), operand, "x")
+    w = te.placeholder((out, into, kh, kw, machine.block_out, machine.block_in), operand, "w")
+    p = te.placeholder((out, 2, machine.block_out), "i32", "p")
+    step = stride if conv.is_gathered else 1
+    zero = te.const(0, operand)
+
+    def loaded(c: Any, i: Any, j: Any, k: Any) -> Any:
+        i, j = i * step - top, j * step - left
+        inside = te.all(i >= 0, i < conv.height, j >= 0, j < conv.width)
+        return te.if_then_else(inside, x[c, i, j, k], zero)
+
+    rows = (height - 1) * stride // step + kh
+    columns = (width - 1) * stride // step + kw
+    pixels = te.compute((into, rows, columns, machine.block_in), loaded, "pixels")
+    c, i, j = te.reduce_axis(into, "c"), te.reduce_axis(kh, "i"), te.reduce_axis(kw, "j")
+    k = te.reduce_axis(machine.block_in, "k")
+    apart = stride // step
+
+    def term(o: Any, y: Any, z: Any, n: Any) -> Any:
+        pixel = pixels[c, y * apart + i, z * apart + j, k]
+        return te.sum(pixel.astype("i32") * w[o, c, i, j, n, k].astype("i32"), axis=[c, i, j, k])
+
+    sums = te.compute((out, height, width, machine.block_out), term, "sums")
+
+    def rescaled(o: Any, y: Any, z: Any, n: Any) -> Any:
+        read = (sums[o, y, z, n], p[o, 0, n], p[o, 1, n])
+        return alu_value(AluOp.RESCALE, read, imm=low, to=operand)
+
+    return x, w, p, pixels, sums, te.compute(sums.shape, rescaled, "y")
+
+
+def scheduled(
+    conv: Convolution, tiles: Tiles, machine: Machine, low: int = -128
+) -> tuple[te.Schedule, list[te.Tensor]]:
+    """The schedule with these tiles, and the tensors of its parameters: inputs, weights, scales and
+    offsets, results.
+    """
+    x, w, p, pixels, sums, y = expression(conv, machine, low)
+    s = te.create_schedule(y)
+    result = s.cache_write(y, SCOPES[Memory.OUT])
+    s[sums].set_scope(SCOPES[Memory.ACC])
+    s[pixels].set_scope(SCOPES[Memory.INP])
+    weights = s.cache_read(w, SCOPES[Memory.WGT], [sums])
+    factors = s.cache_read(p, SCOPES[Memory.ACC], [result])
+
+    outer: list[Any] = []
+    inner: list[Any] = []
+    *axes, lane = s[y].axis
+    for axis, size in zip(axes, (tiles.channels, tiles.rows, tiles.columns), strict=True):
+        a, b = s[y].split(axis, factor=size)
+        outer.append(a)
+        inner.append(b)
+    shared = _shared_axis(conv, tiles, machine)
+    if shared is None:
+        raise ScheduleError(f"{tiles}: no axis has a multiple of {tiles.threads} tiles")
+    outer[shared], thread = s[y].split(outer[shared], factor=tiles.threads)
+    s[y].bind(thread, "vthread")
+    s[y].reorder(*outer, thread, *inner, lane)
+    s[result].compute_at(s[y], thread)
+    s[sums].compute_at(s[y], thread)
+    o, i, j, n = s[sums].axis
+    c, kh, kw, k = s[sums].reduce_axis
+    co, ci = s[sums].split(c, factor=tiles.inputs)
+    s[sums].reorder(co, o, ci, kh, kw, i, j, n, k)
+    s[pixels].compute_at(s[sums], co)
+    s[weights].compute_at(s[sums], co)
+
+    s[sums].tensorize(n, gemm(machine))
+    s[pixels].tensorize(s[pixels].axis[-1], copy(machine, Memory.INP))
+    s[weights].tensorize(s[weights].axis[-2], copy(machine, Memory.WGT))
+    s[factors].tensorize(s[factors].axis[-1], copy(machine, Memory.ACC))
+    s[result].tensorize(s[result].axis[-1], alu(machine, AluOp.RESCALE, low, to_out=True))
+    s[y].tensorize(lane, copy(machine, Memory.OUT))
+    return s, [x, w, p, y]
+
+
+def compiled(
+    conv: Convolution, machine: Machine, *, threads: int = 2, low: int = -128
+) -> AccelKernel:
+    """The program of a convolution with the tiles of least predicted time.
+
+    Its parameters are `x`, `w`, `p` and `y`; see `packed`.
+
+    Raises ScheduleError if no tiles fit the machine.
+    """
+    s, args = scheduled(conv, choose(conv, machine, threads), machine, low)
+    return build(s, args, machine, "convolution")
+
+
+def packed(
+    conv: Convolution,
+    machine: Machine,
+    x: np.ndarray,
+    w: np.ndarray,
+    scale: np.ndarray,
+    offset: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """The parameters `x`, `w` and `p` of a program.
+
+    x: i8[inputs, height, width].
+    w: i8[outputs, inputs, kernel height, kernel width].
+    scale, offset: f32[outputs].
+    """
+    out, into = conv.blocks(machine)
+    bo, bi = machine.block_out, machine.block_in
+    more_out, more_in = out * bo - conv.outputs, into * bi - conv.inputs
+    x = np.pad(x, ((0, more_in), (0, 0), (0, 0)))
+    w = np.pad(w, ((0, more_out), (0, more_in), (0, 0), (0, 0)))
+    p = np.pad(np.stack([scale, offset]).astype(np.float32), ((0, 0), (0, more_out)))
+    return {
+        "x": x.reshape(into, bi, *x.shape[1:]).transpose(0, 2, 3, 1),
+        "w": w.reshape(out, bo, into, bi, *w.shape[2:]).transpose(0, 2, 4, 5, 1, 3),
+        "p": p.reshape(2, out, bo).transpose(1, 0, 2).copy().view(i32.numpy),
+    }
+
+
+def unpacked(conv: Convolution, machine: Machine, y: np.ndarray) -> np.ndarray:
+    """The results i8[outputs, rows, columns] of the packed ones."""
+    blocks = y.reshape(-1, *conv.result, machine.block_out)
+    return blocks.transpose(0, 3, 1, 2).reshape(-1, *conv.result)[: conv.outputs]

@@ -1,0 +1,100 @@
+"""Convolutions and dense layers compile to programs that compute them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilesmith.accel.convolution import (
+    Convolution,
+    candidates,
+    choose,
+    compiled,
+    packed,
+    predict,
+    scheduled,
+    unpacked,
+)
+from tilesmith.accel.kernel import build
+from tilesmith.accel.machine import Machine
+from tilesmith.accel.simulate import simulate
+from tilesmith.accel.text import parse
+from tilesmith.support.errors import ScheduleError, UsageError
+
+MACHINE = Machine()
+
+
+def inputs(conv: Convolution, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-128, 128, (conv.inputs, conv.height, conv.width), np.int8)
+    w = rng.integers(-128, 128, (conv.outputs, conv.inputs, *conv.kernel), np.int8)
+    scale = rng.uniform(1e-4, 1e-3, conv.outputs).astype(np.float32)
+    return [x, w, scale, rng.uniform(-9, 9, conv.outputs).astype(np.float32)]
+
+
+def wanted(conv: Convolution, low: int, given: list[np.ndarray]) -> np.ndarray:
+    x, w, scale, offset = given
+    top, left, bottom, right = conv.padding
+    x = np.pad(x, ((0, 0), (top, bottom), (left, right))).astype(np.int32)
+    windows = np.lib.stride_tricks.sliding_window_view(x, conv.kernel, (1, 2))
+    sums = np.einsum(
+        "cyxij,ocij->oyx", windows[:, :: conv.stride, :: conv.stride], w.astype(np.int32)
+    )
+    lane = (slice(None), None, None)
+    found = np.rint(sums.astype(np.float32) * scale[lane] + offset[lane])
+    return np.maximum(found, low).clip(-128, 127).astype(np.int8)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "conv",
+    [
+        Convolution(inputs=32, outputs=64, height=1, width=24),
+        Convolution(inputs=32, outputs=32, height=8, width=6, kernel=(3, 3), padding=(1, 1, 1, 1)),
+        Convolution(
+            inputs=16, outputs=32, height=9, width=8, kernel=(3, 3), stride=2, padding=(1, 1, 1, 1)
+        ),
+        Convolution(inputs=48, outputs=40, height=8, width=8, stride=2),
+        Convolution(inputs=20, outputs=32, height=6, width=6, kernel=(2, 3), padding=(0, 2, 1, 0)),
+    ],
+    ids=["dense", "3x3", "stride", "gathered", "uneven"],
+)
+def test_a_convolution_is_numpys(conv: Convolution, threads: int):
+    given = inputs(conv, 3)
+    kernel = compiled(conv, MACHINE, threads=threads, low=-5)
+    assert parse(kernel.program.text()) == kernel.program
+    memory, _ = simulate(kernel.program, MACHINE, kernel.memory(packed(conv, MACHINE, *given)))
+    found = unpacked(conv, MACHINE, kernel.outputs(memory)["y"])
+    np.testing.assert_array_equal(found, wanted(conv, -5, given))
+
+
+def test_all_tiles_that_fit_compute_the_same():
+    conv = Convolution(inputs=32, outputs=32, height=4, width=4, kernel=(3, 3), padding=(1,) * 4)
+    small = Machine(inp_bytes=1024, wgt_bytes=1 << 14, acc_bytes=4096, out_bytes=1024)
+    given = inputs(conv, 4)
+    every = list(candidates(conv, small, 2))
+    assert len(every) > 10
+    for tiles in every:
+        s, args = scheduled(conv, tiles, small)
+        kernel = build(s, args, small)
+        memory, _ = simulate(kernel.program, small, kernel.memory(packed(conv, small, *given)))
+        found = unpacked(conv, small, kernel.outputs(memory)["y"])
+        np.testing.assert_array_equal(found, wanted(conv, -128, given), str(tiles))
+
+
+def test_the_chosen_tiles_have_the_least_predicted_time():
+    conv = Convolution(inputs=64, outputs=64, height=56, width=56, kernel=(3, 3), padding=(1,) * 4)
+    best = predict(conv, choose(conv, MACHINE), MACHINE)
+    assert best.gemm == 56 * 56 * 4 * 4 * 9
+    assert best.total == min(predict(conv, t, MACHINE).total for t in candidates(conv, MACHINE, 2))
+    assert best.total < 0.9 * predict(conv, choose(conv, MACHINE, 1), MACHINE).total
+
+
+def test_a_machine_that_is_too_small_is_refused():
+    conv = Convolution(inputs=16, outputs=16, height=8, width=8, kernel=(7, 7))
+    with pytest.raises(ScheduleError, match="no tiles for 2 virtual threads"):
+        choose(conv, Machine(wgt_bytes=4096))
+    with pytest.raises(UsageError, match="batch 1, found 2"):
+        compiled(conv, Machine(batch=2, acc_bytes=1 << 18))
+    with pytest.raises(UsageError, match="windows inside the image"):
+        Convolution(inputs=16, outputs=16, height=2, width=2, kernel=(3, 3))
