@@ -50,6 +50,17 @@ def test_it_resumes_from_a_checkpoint(tilesmith, model, data, tmp_path):
         np.testing.assert_array_equal(new[name], weight)
 
 
+def test_it_trains_adapters_on_accumulated_gradients(tilesmith, model, data, tmp_path):
+    product = tmp_path / "trained.onnx"
+    found = tilesmith(
+        "train", model, "--data", data, "-o", product, "--accumulate", "8", "--lora", "v=1",
+        "--json",
+    ).json  # fmt: skip
+    assert found["trained"] == ["v.lora_a", "v.lora_b"] and found["steps"] == 3
+    old, new = _weights(model), _weights(product)
+    assert {n for n in old if not np.array_equal(old[n], new[n])} == {"v"}
+
+
 def test_it_writes_an_executable(tilesmith, model, data, tmp_path):
     product = tmp_path / "trained.tsm"
     found = tilesmith("train", model, "--data", data, "-o", product)
@@ -63,6 +74,7 @@ def test_it_writes_an_executable(tilesmith, model, data, tmp_path):
         (("-o", "t.onnx", "--resume"), "give --checkpoint FILE"),
         (("-o", "t.onnx", "--optimizer", "adamx"), "optimizer: expected one of sgd"),
         (("-o", "t.onnx", "--batch", "5"), "x: expected f32[1,3,8,8], found float32[5, 3, 8, 8]"),
+        (("-o", "t.onnx", "--lora", "v"), "--lora: expected PATTERN=RANK, found 'v'"),
         (("-o", "t.onnx", "--batch", "25"), "expected a size from 1 to 24"),
     ],
 )

@@ -21,6 +21,7 @@ from tilesmith.driver.session import Session
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph
+from tilesmith.graph.passes.low_precision import low_products
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.dtypes import bf16, f32
 from tilesmith.ir.target import Target
@@ -351,3 +352,14 @@ def test_aarch64_multiplies_pairs_of_bf16() -> None:
     (text,) = assembly(dense(1, (1100, 1008)), plain).values()
     assert count(text, "fmla") > 0
     assert count(text, r"(u?shll|shl|zip1)\b") > 0, "bits are moved up, by no library"
+
+
+def test_all_products_of_a_training_step_get_operands_of_16_bits_and_sums_of_32() -> None:
+    b = Builder()
+    x, w = (b.input(name, TensorType(f32, (4, 4))) for name in "xw")
+    graph = b.finish([b.add(MatMul(), x, w), b.add(Add(), x, w)], ["product", "sum"])
+    low = low_products(graph, bf16)
+    (product,) = (n for n in low.nodes if isinstance(n.op, MatMul))
+    assert [v.dtype for v in product.inputs] == [bf16, bf16] and product.op.to is f32
+    assert [v.dtype for v in low.outputs] == [f32, f32]
+    assert low_products(low, bf16) is low

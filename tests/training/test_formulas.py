@@ -16,12 +16,14 @@ from tilesmith.ir.dtypes import f64
 from tilesmith.ir.types import TensorType
 from tilesmith.support.errors import UsageError
 from tilesmith.training.losses import (
+    CTC,
     BinaryCrossEntropy,
     CrossEntropy,
     Huber,
     KullbackLeibler,
     Loss,
     MeanSquared,
+    Triplet,
 )
 from tilesmith.training.optimizers import (
     LAMB,
@@ -44,6 +46,33 @@ SOME = np.where(RNG.random((6, 3)) < 0.3, -100, CLASSES)
 SHARES = RNG.random((6, 5, 3)).astype(np.float32) * (RNG.random((6, 5, 3)) < 0.7)
 LOGS = F.log_softmax(torch.tensor(SCORES), 1).numpy()
 
+WORDS = np.array(
+    [[0, 2, 2, 3], [4, 0, -1, -1], [3, 3, -1, -1], [2, 3, 4, 0], [0, 0, 0, -1], [-1] * 4]
+)
+
+
+def _all_triplets(x: Any, labels: Any) -> Any:
+    """PyTorch's loss of all triplets of a batch."""
+    numbers = range(len(labels))
+    a, p, n = zip(
+        *(
+            (a, p, n)
+            for a in numbers
+            for p in numbers
+            for n in numbers
+            if a != p and labels[a] == labels[p] != labels[n]
+        ),
+        strict=True,
+    )
+    return F.triplet_margin_loss(x[list(a)], x[list(p)], x[list(n)], margin=0.5)
+
+
+def _ctc(x: Any, labels: Any) -> Any:
+    lengths = (labels >= 0).sum(1)
+    steps = torch.full((len(x),), x.shape[1])
+    logs = x.log_softmax(2).transpose(0, 1)
+    return F.ctc_loss(logs, labels.clamp(min=0), steps, lengths, blank=1)
+
 
 @pytest.mark.parametrize(
     ("loss", "x", "labels", "of_torch"),
@@ -60,15 +89,17 @@ LOGS = F.log_softmax(torch.tensor(SCORES), 1).numpy()
         (MeanSquared(), SCORES, SHARES, F.mse_loss),
         (Huber(delta=0.7), SCORES, SHARES, lambda x, y: F.huber_loss(x, y, delta=0.7)),
         (KullbackLeibler(), LOGS, SHARES, lambda x, y: F.kl_div(x, y, reduction="batchmean")),
+        (Triplet(margin=0.5), SCORES[:, :, 0], np.array([0, 0, 1, 1, 2, 0]), _all_triplets),
+        (CTC(blank=1), np.tile(SCORES.transpose(0, 2, 1), (1, 3, 1)), WORDS, _ctc),
     ],
-    ids=["classes", "ignored", "smooth", "bce", "mse", "huber", "kl"],
+    ids=["classes", "ignored", "smooth", "bce", "mse", "huber", "kl", "triplet", "ctc"],
 )
 def test_losses_and_their_gradients(
     loss: Loss, x: np.ndarray, labels: np.ndarray, of_torch: Callable[..., Any]
 ) -> None:
     b = Builder()
     scores = b.input("x", array_type(x))
-    given = b.input("labels", loss.labels(scores.type))
+    given = b.input("labels", loss.labels(scores.type, labels.shape))
     graph = b.finish(loss.value(scores, given), ["loss"])
     both = differentiate(graph, [0], [graph.inputs[0]])
     value, gradient = evaluate(both, [x, labels]).values()

@@ -121,7 +121,9 @@ def test_training_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     expected = whole.fit(BATCHES)
     broken = [*BATCHES]
     broken[5] = (X[:32] * np.nan, Y[:32])
-    with pytest.raises(ModelError, match=r"step 6 \(epoch 1, batch 5\): the loss is nan"):
+    with pytest.raises(
+        ModelError, match=r"step 6 \(epoch 1, batch 5\): the loss is nan.*input 'x' has a NaN"
+    ):
         first.fit(broken, checkpoint=path, every=1)
     second.restore(path)
     assert second.steps == 5
@@ -176,6 +178,10 @@ def test_a_batch_that_does_not_fit_is_refused_before_the_first_step(
         ({"metrics": ["recall"]}, "metrics: expected accuracy, found 'recall'"),
         ({"clip_norm": 0.0}, "clip_norm: expected a number above 0"),
         ({"output": "z"}, "output: expected one of y, found 'z'"),
+        ({"precision": "auto"}, "precision: expected one of f32, bf16 to train, found 'auto'"),
+        ({"accumulate": 0}, "accumulate: expected 1 or more batches, found 0"),
+        ({"lora": {"*.bias": 1}}, r"lora: '\*\.bias': expected weights with two or more axes"),
+        ({"lora": {"head.weight": 5}}, "lora: 'head.weight': expected a rank from 1 to 4, found 5"),
     ],
 )
 def test_a_wrong_choice_is_refused(arguments: dict[str, Any], message: str) -> None:

@@ -8,6 +8,7 @@ Example: tilesmith train model.onnx --data data.npz --epochs 3 --trainable "head
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,10 +24,10 @@ from tilesmith.driver.request import Request
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.training.batches import Batches
+from tilesmith.training.epochs import METRICS, Epoch
 from tilesmith.training.losses import LOSSES
 from tilesmith.training.optimizers import OPTIMIZERS, Optimizer
-from tilesmith.training.trainer import METRICS, Epoch, Trainer
-from tilesmith.training.weights import EVERYTHING
+from tilesmith.training.trainer import Trainer
 
 _SIZE = 32
 """Samples in a batch, if neither the user nor the model says it."""
@@ -76,6 +77,18 @@ def command(
         float | None,
         typer.Option("--clip-norm", help="Upper bound on the norm of all gradients together."),
     ] = None,
+    accumulate: Annotated[
+        int,
+        typer.Option("--accumulate", min=1, help="Batches whose gradients a step averages."),
+    ] = 1,
+    lora: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lora",
+            metavar="PATTERN=RANK",
+            help="Train low-rank adapters in place of these weights (repeatable).",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the samples' order.")] = 0,
     checkpoint: Annotated[
         Path | None,
@@ -96,7 +109,8 @@ def command(
         raise UsageError("--resume goes on from a checkpoint: give --checkpoint FILE")
     trainer = Trainer(
         model, loss=loss, optimizer=_optimizer(optimizer, rate), metrics=tuple(metric or ()),
-        trainable=tuple(trainable or (EVERYTHING,)), clip_norm=clip_norm,
+        trainable=tuple(trainable) if trainable else None, clip_norm=clip_norm,
+        accumulate=accumulate, lora=_ranks(lora or ()),
         options=request.options, shapes=request.shapes,
     )  # fmt: skip
     if resume and checkpoint is not None and checkpoint.exists():
@@ -132,6 +146,17 @@ def command(
 
 def _optimizer(name: str, rate: float | None) -> str | Optimizer:
     return OPTIMIZERS[name](rate) if rate is not None and name in OPTIMIZERS else name
+
+
+def _ranks(texts: Sequence[str]) -> dict[str, int]:
+    """Ranks by pattern, from texts PATTERN=RANK.  Raises UsageError."""
+    ranks = {}
+    for text in texts:
+        pattern, _, rank = text.rpartition("=")
+        if not pattern or not rank.isdecimal():
+            raise UsageError(f"--lora: expected PATTERN=RANK, found {text!r}")
+        ranks[pattern] = int(rank)
+    return ranks
 
 
 def _arrays(path: Path, trainer: Trainer) -> list[np.ndarray]:

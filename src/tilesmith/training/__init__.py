@@ -13,12 +13,22 @@ from tilesmith.support.exports import exports
 
 if TYPE_CHECKING:
     from .batches import Batches
-    from .losses import BinaryCrossEntropy, CrossEntropy, Huber, KullbackLeibler, MeanSquared
+    from .epochs import EarlyStopping, Epoch
+    from .losses import (
+        CTC,
+        BinaryCrossEntropy,
+        CrossEntropy,
+        Huber,
+        KullbackLeibler,
+        MeanSquared,
+        Triplet,
+    )
     from .optimizers import LAMB, SGD, Adagrad, Adam, AdamW, RMSprop
     from .schedules import Constant, Cosine, StepDecay, WarmUp
-    from .trainer import EarlyStopping, Epoch, Trainer
+    from .trainer import Trainer
 
 __all__ = [
+    "CTC",
     "LAMB",
     "SGD",
     "Adagrad",
@@ -37,6 +47,7 @@ __all__ = [
     "RMSprop",
     "StepDecay",
     "Trainer",
+    "Triplet",
     "WarmUp",
 ]
 
@@ -44,10 +55,11 @@ __getattr__, __dir__ = exports(
     __name__,
     {
         "tilesmith.training.batches": "Batches",
-        "tilesmith.training.losses": "BinaryCrossEntropy CrossEntropy Huber KullbackLeibler "
-        "MeanSquared",
+        "tilesmith.training.epochs": "EarlyStopping Epoch",
+        "tilesmith.training.losses": "CTC BinaryCrossEntropy CrossEntropy Huber KullbackLeibler "
+        "MeanSquared Triplet",
         "tilesmith.training.optimizers": "LAMB SGD Adagrad Adam AdamW RMSprop",
         "tilesmith.training.schedules": "Constant Cosine StepDecay WarmUp",
-        "tilesmith.training.trainer": "EarlyStopping Epoch Trainer",
+        "tilesmith.training.trainer": "Trainer",
     },
 )

@@ -1,22 +1,27 @@
 """The graphs of training: one training step, and the loss of a batch without training.
 
 Inputs are the model's inputs, the labels and the states.  States are the weights, their moments,
-values that the model keeps (running statistics) and the number of steps.  Outputs are the loss, the
-metrics and, of a training step, the new states, each of which lives in the memory of its input.
+sums of gradients, values that the model keeps (running statistics) and the number of batches.
+Outputs are the loss, the metrics and, of a training step, the new states, each of which lives in
+the memory of its input.  A loss that is not finite leaves all states as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.graph.passes.differentiate import differentiate
-from tilesmith.ir.dtypes import f64, i64, u32
+from tilesmith.graph.passes.low_precision import low_products
+from tilesmith.ir.dtypes import DType, f64, i64, u32
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.elementwise import Cast
+from tilesmith.ops.functions import floor, where
+from tilesmith.ops.gradients import zeros
 from tilesmith.ops.random import is_random
 
 from .losses import Loss
@@ -24,7 +29,9 @@ from .optimizers import Optimizer, clipped
 from .schedules import scheduled
 
 STEP = "train.step"
-"""The state that counts steps, an i64 scalar."""
+"""The state that counts batches, an i64 scalar."""
+_SUM = "sum"
+"""The moment of a weight that holds the sum of gradients."""
 _COUNT = TensorType(i64, ())
 
 
@@ -34,15 +41,24 @@ class Recipe:
 
     loss, optimizer: the formulas.
     clip_norm: limit of the norm of all gradients together.
+    accumulate: the number of batches whose gradients an optimiser step averages.
     output: the number of the model's output with the predictions.
     metrics: names of metrics besides the loss; methods of the loss.
+    low: the type of products' operands in a step; None for their own.
     """
 
     loss: Loss
     optimizer: Optimizer
     clip_norm: float | None
+    accumulate: int
     output: int
     metrics: tuple[str, ...]
+    low: DType | None
+
+
+def moments_of(recipe: Recipe) -> tuple[str, ...]:
+    """The names of the tensors that are kept for each weight, all 0 at first."""
+    return (*recipe.optimizer.moments, *([_SUM] if recipe.accumulate > 1 else []))
 
 
 def moment_name(weight: str, moment: str) -> str:
@@ -77,7 +93,9 @@ def drawing(model: Graph) -> Graph:
     return replace(model, inputs=(*model.inputs, step), nodes=(count, *nodes))
 
 
-def loss_graph(model: Graph, weights: Sequence[str], recipe: Recipe) -> Graph:
+def loss_graph(
+    model: Graph, weights: Sequence[str], recipe: Recipe, labels_type: TensorType
+) -> Graph:
     """The loss and the metrics of a batch, and the new values that the model keeps.
 
     Inputs are those of the model, the labels, then the constants named in `weights`.
@@ -85,7 +103,7 @@ def loss_graph(model: Graph, weights: Sequence[str], recipe: Recipe) -> Graph:
     b = Builder(model.name)
     inputs = {v: b.input(v.name, v.type) for v in model.inputs}
     predictions = model.outputs[recipe.output]
-    labels = b.input(labels_name(model), recipe.loss.labels(predictions.type))
+    labels = b.input(labels_name(model), labels_type)
     constants = {c.value.name: c.value for c in model.constants}
     inputs.update({constants[n]: b.input(n, constants[n].type) for n in weights})
     values = b.include(model, inputs)
@@ -96,14 +114,22 @@ def loss_graph(model: Graph, weights: Sequence[str], recipe: Recipe) -> Graph:
     return dce(b.finish([*results.values()], [*results]))
 
 
-def step_graph(model: Graph, weights: Sequence[str], recipe: Recipe) -> Graph:
+def step_graph(
+    model: Graph,
+    weights: Sequence[str],
+    recipe: Recipe,
+    labels_type: TensorType,
+    is_last: bool = True,
+) -> Graph:
     """One training step of a model whose sizes are known.
 
     weights: names of the constants that are trained.
+    is_last: whether the batch is the last one of those whose gradients are averaged.  Only its
+        step changes the weights.
 
     Raises UnsupportedError, which names each node without a gradient.
     """
-    forward = loss_graph(drawing(model), weights, recipe)
+    forward = loss_graph(drawing(model), weights, recipe, labels_type)
     by_name = {v.name: v for v in forward.inputs}
     graph = differentiate(forward, (0,), [by_name[name] for name in weights])
     b = Builder(model.name)
@@ -112,34 +138,57 @@ def step_graph(model: Graph, weights: Sequence[str], recipe: Recipe) -> Graph:
     outputs = [values[v] for v in graph.outputs]
     first = len(outputs) - len(weights)
     before = {v.name: new for v, new in inputs.items()}
+
+    def state(name: str, type: TensorType) -> Value:
+        """A state before the step."""
+        if name not in before:
+            before[name] = b.input(name, type)
+        return before[name]
+
     after = dict(zip(forward.output_names, outputs[:first], strict=True))
     gradients = dict(zip(weights, outputs[first:], strict=True))
-    done = before.get(STEP) or b.input(STEP, _COUNT)
-    after |= _updated(b, done, {n: (before[n], g) for n, g in gradients.items()}, recipe)
+    count = state(STEP, _COUNT)
+    if recipe.accumulate > 1:
+        for name, g in gradients.items():
+            total = moment_name(name, _SUM)
+            gradients[name] = state(total, g.type) + g * (1 / recipe.accumulate)
+            after[total] = zeros(b, g.type) if is_last else gradients[name]
+    if is_last:
+        pairs = {n: (before[n], g) for n, g in gradients.items()}
+        after |= _updated(state, count.cast(f64), pairs, recipe)
+    after[STEP] = count + 1
+    is_finite = abs(after["loss"]) < math.inf
+    after |= {n: where(is_finite, new, before[n]) for n, new in after.items() if n in before}
     made = b.finish([*after.values()], [*after])
     places = {v.name: i for i, v in enumerate(made.inputs)}
     homes = tuple((o, places[n]) for o, n in enumerate(after) if n in places)
     names = [f"new_{n}" if n in places else n for n in after]
-    return replace(made, in_place=homes, output_names=tuple(names))
+    made = replace(made, in_place=homes, output_names=tuple(names))
+    return made if recipe.low is None else low_products(made, recipe.low)
 
 
 def _updated(
-    b: Builder, done: Value, pairs: Mapping[str, tuple[Value, Value]], recipe: Recipe
+    state: Callable[[str, TensorType], Value],
+    count: Value,
+    pairs: Mapping[str, tuple[Value, Value]],
+    recipe: Recipe,
 ) -> dict[str, Value]:
-    """The new states by name, after a step with the weights and gradients in `pairs`.
+    """The new weights and moments by name, after a step with the weights and gradients in `pairs`.
 
-    done: the steps before.
+    state: gives a state before the step.
+    count: the number of batches before, an f64 scalar.
     """
     optimizer = recipe.optimizer
     gradients = [g for _, g in pairs.values()]
     if recipe.clip_norm is not None:
         gradients = clipped(gradients, recipe.clip_norm)
-    count = done.cast(f64)
+    if recipe.accumulate > 1:
+        count = floor(count / float(recipe.accumulate))
     rate = scheduled(optimizer.rate).at(count)
-    after: dict[str, Value] = {STEP: done + 1}
+    after: dict[str, Value] = {}
     for (name, (w, _)), g in zip(pairs.items(), gradients, strict=True):
         names = [moment_name(name, m) for m in optimizer.moments]
-        moments = tuple(b.input(n, w.type) for n in names)
+        moments = tuple(state(n, w.type) for n in names)
         after[name], new = optimizer.update(w, g, moments, rate, count + 1.0)
         after.update(zip(names, new, strict=True))
     return after

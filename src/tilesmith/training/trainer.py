@@ -6,21 +6,21 @@ import copy
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tilesmith.driver.entry import compile, of_frontend
+from tilesmith.driver.entry import of_frontend
 from tilesmith.driver.request import Request
 from tilesmith.frontend.load import load, recognised
 from tilesmith.frontend.onnx import ONNX
 from tilesmith.frontend.onnx.export import save_model, save_onnx
 from tilesmith.frontend.onnx.retrained import with_weights
 from tilesmith.graph.nodes import Data, Graph
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.dtypes import bf16
 from tilesmith.runtime.arrays import to_numpy
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.weights import read_safetensors, write_safetensors
@@ -30,71 +30,30 @@ from tilesmith.support.foreign import is_module
 from tilesmith.support.options import Options
 
 from .batches import Arrays, Batches, as_arrays, expect, inputs_of, sized
+from .epochs import METRICS, Epoch
+from .faults import first_fault
+from .lora import adapters_of, merged, ranks_of, with_adapters
 from .losses import LOSSES, Loss
 from .optimizers import OPTIMIZERS, Optimizer, check_limit
-from .step import STEP, Recipe, kept_values, labels_name, loss_graph, moment_name, step_graph
+from .plans import Plan
+from .step import (
+    STEP,
+    Recipe,
+    drawing,
+    kept_values,
+    labels_name,
+    loss_graph,
+    moment_name,
+    moments_of,
+)
 from .weights import EVERYTHING, chosen, contents, with_contents
 
 _EPOCH, _BATCH, _TOTALS = "train.epoch", "train.batch", "train.totals"
 """The arrays of a checkpoint that are not states of the training step."""
-METRICS = ("accuracy",)
+_PRECISIONS = {"f32": None, "bf16": bf16}
+"""For each precision, the type of products' operands in a step; None for their own."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """One pass over the batches.
-
-    number: from 1.
-    steps: training steps so far, over all epochs.
-    measures: the loss and the metrics, averages over the samples during training.
-    validation: the same for the validation batches after the epoch; empty without such batches.
-    seconds: time of the epoch, of its part since the training was resumed.
-    """
-
-    number: int
-    steps: int
-    measures: Mapping[str, float]
-    validation: Mapping[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        texts = [f"{k} {v:.4g}" for k, v in self.measures.items()]
-        texts += [f"validation {k} {v:.4g}" for k, v in self.validation.items()]
-        return f"epoch {self.number}: {', '.join(texts)} ({self.steps} steps, {self.seconds:.1f} s)"
-
-
-Callback: TypeAlias = "Callable[[Trainer, Epoch], object]"
-"""Is called after each epoch; if it returns True, the training ends."""
-
-
-@dataclass(slots=True)
-class EarlyStopping:
-    """A callback that ends the training when a measure has not become smaller (`accuracy`: larger)
-    for `patience` epochs.  It looks at validation batches if there are any.
-
-    best: the smallest value so far, of a negated accuracy.
-    waited: epochs since then.
-    """
-
-    measure: str = "loss"
-    patience: int = 3
-    best: float = math.inf
-    waited: int = 0
-
-    def __call__(self, trainer: Trainer, epoch: Epoch) -> bool:
-        if not isinstance(epoch, Epoch):
-            raise UsageError(f"early stopping: expected an Epoch, found {shown(epoch)}")
-        measures = epoch.validation or epoch.measures
-        if self.measure not in measures:
-            raise UsageError(
-                f"early stopping: expected one of {', '.join(measures)}, found {self.measure!r}"
-            )
-        value = measures[self.measure] * (-1 if self.measure in METRICS else 1)
-        self.waited = 0 if value < self.best else self.waited + 1
-        self.best = min(value, self.best)
-        return self.waited >= self.patience
 
 
 class Trainer:
@@ -110,27 +69,39 @@ class Trainer:
         model: Any,
         loss: str | Loss = "cross_entropy",
         optimizer: str | Optimizer = "adamw",
-        trainable: str | Sequence[str] = EVERYTHING,
+        trainable: str | Sequence[str] | None = None,
         metrics: Sequence[str] = (),
         clip_norm: float | None = None,
         output: str | None = None,
+        accumulate: int = 1,
+        lora: Mapping[str, int] | None = None,
         options: Options | None = None,
         **source: Any,
     ) -> None:
         """model: as for `compile`.
-        loss: a loss, or the name of one: cross_entropy, bce, mse, huber, kl.
+        loss: a loss, or the name of one: cross_entropy, bce, mse, huber, kl, triplet, ctc.
         optimizer: an optimiser, or the name of one: sgd, adam, adamw, adagrad, rmsprop, lamb.
-        trainable: names of weights, or patterns such as "head.*"; other weights stay as they are.
+        trainable: names of weights, or patterns such as "head.*"; other weights stay as they are
+            (default: all, with `lora` none).
         metrics: measures besides the loss: "accuracy".
         clip_norm: upper bound on the norm of all gradients together; larger ones are scaled.
         output: the name of the output that the loss compares with labels (default: the first).
+        accumulate: number of batches whose gradients are averaged for each step of the optimiser.
+        lora: the rank of low-rank adapters, by names or patterns of weights of two or more axes.
+            The adapters are trained instead of these weights.
         source: arguments of `compile` that say how a model is read or compiled: `example_inputs`,
-            `shapes`, `threads`, `accuracy` and others.
+            `shapes`, `threads`, `precision` and others.
 
         Raises the errors of `compile`; UsageError for an unknown name, or for a pattern that
         matches no weight.
         """
         request = Request.of(model, options, **source)
+        precision = request.options.precision
+        if precision not in _PRECISIONS:
+            raise UsageError(
+                f"precision: expected one of {', '.join(_PRECISIONS)} to train, found {precision!r}"
+            )
+        request = replace(request, options=replace(request.options, precision="f32"))
         self._options, self._source = request.options, request.model
         self._model, parameters = _read(request)
         self._inference = self._model
@@ -142,6 +113,8 @@ class Trainer:
         if isinstance(optimizer, str):
             optimizer = _named(optimizer, OPTIMIZERS, "optimizer")()
         check_limit(clip_norm)
+        if accumulate < 1:
+            raise UsageError(f"accumulate: expected 1 or more batches, found {accumulate}")
         for metric in metrics:
             if metric not in METRICS:
                 raise UsageError(f"metrics: expected {', '.join(METRICS)}, found {shown(metric)}")
@@ -151,25 +124,37 @@ class Trainer:
         number = 0 if output is None else names.index(output)
         self._recipe = Recipe(
             loss=loss, optimizer=optimizer, clip_norm=clip_norm, output=number,
-            metrics=tuple(dict.fromkeys(metrics)),
+            metrics=tuple(dict.fromkeys(metrics)), accumulate=accumulate,
+            low=_PRECISIONS[precision],
         )  # fmt: skip
         if not self._model.outputs[number].dtype.is_float:
             raise ModelError(
                 f"output {names[number]!r}: expected floats to compare with labels, found "
                 f"{self._model.outputs[number].type}"
             )
+        self._plain = self._inference
+        self._ranks = ranks_of(self._model, number, lora or {})
+        if trainable is None:
+            trainable = () if self._ranks else (EVERYTHING,)
         patterns = (trainable,) if isinstance(trainable, str) else tuple(trainable)
-        self._names = chosen(self._model, number, patterns, parameters)
+        self._names = [
+            n for n in chosen(self._model, number, patterns, parameters) if n not in self._ranks
+        ]
+        if self._ranks:
+            self._names += [n for w in self._ranks for n in adapters_of(w)]
+            self._model, self._inference = (
+                with_adapters(m, self._ranks) for m in (self._model, self._inference)
+            )
         if not self._names:
             raise UsageError("trainable: expected at least one name or pattern, found none")
         self._states = self._initial()
         self._epoch, self._batch = 0, 0
         self._totals = np.zeros(2 + len(self._recipe.metrics))
-        self._plans: dict[Any, _Plan] = {}
+        self._plans: dict[Any, Plan] = {}
 
     def _initial(self) -> dict[str, np.ndarray]:
         states = contents(self._model, self._names)
-        moments = self._recipe.optimizer.moments
+        moments = moments_of(self._recipe)
         states |= {
             moment_name(n, m): np.zeros_like(states[n]) for n in self._names for m in moments
         }
@@ -192,7 +177,12 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """The number of training steps so far."""
+        """The number of steps of the optimiser so far."""
+        return self._batches // self._recipe.accumulate
+
+    @property
+    def _batches(self) -> int:
+        """The number of batches so far."""
         return int(self._states[STEP])
 
     @property
@@ -248,7 +238,7 @@ class Trainer:
                     continue  # done before the training was resumed
                 self._train(batch, f"epoch {self._epoch + 1}, batch {number}")
                 self._batch = number + 1
-                if every is not None and self.steps % every == 0:
+                if every and self._batches % (every * self._recipe.accumulate) == 0:
                     assert checkpoint is not None
                     self.save(checkpoint)
             measures = self._measures(self._totals, "batches")
@@ -274,13 +264,18 @@ class Trainer:
         totals = np.zeros_like(self._totals)
         for number, batch in enumerate(_of_epoch(batches, 0)):
             plan, arrays = self._checked(batch, f"batch {number}")
-            exe = plan.evaluation(self._recipe, self._held, self._options)
-            self._add(totals, arrays, self._run(exe, plan, arrays))
+            self._add(totals, arrays, self._run(plan.evaluation(), plan, arrays))
         return self._measures(totals, "batches")
 
     def model(self) -> Graph:
         """The model with the weights as they are now."""
-        return with_contents(self._inference, {n: self._states[n] for n in self._held})
+        return with_contents(self._plain, self._changed())
+
+    def _changed(self) -> dict[str, np.ndarray]:
+        """The constants of the plain inference model that training changes, adapters merged."""
+        own = {c.value.name for c in self._plain.constants}
+        found = {n: self._states[n] for n in self._held if n in own}
+        return found | merged(self._plain, self._ranks, self._states)
 
     @checked(UsageError)
     def save_onnx(self, path: str | os.PathLike[str]) -> None:
@@ -294,7 +289,9 @@ class Trainer:
             save_onnx(model, path)
             return
         try:
-            save_model(with_weights(self._source, self.weights), model, Path(path))
+            trained = {*self._names, *self._ranks}
+            new = {n: a for n, a in self._changed().items() if n in trained}
+            save_model(with_weights(self._source, new), model, Path(path))
         except OSError as e:
             raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from None
 
@@ -349,17 +346,20 @@ class Trainer:
             for number, batch in enumerate(batches):
                 self._checked(batch, f"{name}: batch {number}")
 
-    def _checked(self, batch: Any, where: str) -> tuple[_Plan, Arrays]:
+    def _checked(self, batch: Any, where: str) -> tuple[Plan, Arrays]:
         """The plan for a batch, and its arrays.  Raises ModelError."""
         arrays = as_arrays(batch, self.array_names, where)
-        key = tuple((a.dtype, a.shape) for a in arrays[:-1])
+        key = (*((a.dtype, a.shape) for a in arrays[:-1]), arrays[-1].shape)
         if key not in self._plans:
             model = sized(self._model, arrays[:-1], where)
             inference = model
             if self._inference is not self._model:
                 inference = sized(self._inference, arrays[:-1], where)
-            wanted = self._recipe.loss.labels(model.outputs[self._recipe.output].type)
-            self._plans[key] = _Plan(model, inference, wanted)
+            predictions = model.outputs[self._recipe.output].type
+            wanted = self._recipe.loss.labels(predictions, arrays[-1].shape)
+            self._plans[key] = Plan(
+                model, inference, wanted, self._names, self._held, self._recipe, self._options
+            )
         plan = self._plans[key]
         expect("labels", plan.labels, arrays[-1], where)
         predictions = plan.model.outputs[self._recipe.output].type
@@ -368,22 +368,31 @@ class Trainer:
 
     def _train(self, batch: Any, where: str) -> None:
         plan, arrays = self._checked(batch, where)
-        found = self._run(plan.training(self._recipe, self._names, self._options), plan, arrays)
+        parts = self._recipe.accumulate
+        exe = plan.training(is_last=self._batches % parts == parts - 1)
+        found = self._run(exe, plan, arrays)
         if not math.isfinite(found[0]):
+            graph = loss_graph(drawing(plan.model), self._names, self._recipe, plan.labels)
+            fault = first_fault(graph, self._given(plan, arrays))
             raise ModelError(
-                f"step {self.steps} ({where}): the loss is {found[0]}, expected a finite number; "
-                "lower the learning rate, set clip_norm, or look for such numbers in the batch"
+                f"step {self.steps + 1} ({where}): the loss is {found[0]}, expected a finite "
+                f"number; {fault}; the weights are as before this step: lower the learning rate, "
+                "set clip_norm, or look for such numbers in the batch"
             )
         self._add(self._totals, arrays, found)
 
-    def _run(self, exe: Executable, plan: _Plan, arrays: Arrays) -> list[float]:
+    def _run(self, exe: Executable, plan: Plan, arrays: Arrays) -> list[float]:
         """The loss and the metrics of a batch."""
-        names = [v.name for v in inputs_of(plan.model)]
-        given = dict(zip((*names, labels_name(plan.model)), arrays, strict=True))
-        given |= self._states
+        given = self._given(plan, arrays)
         results = exe(*(given[s.name] for s in exe.inputs))
         results = (results,) if len(exe.outputs) == 1 else results
         return [float(v) for v in results[: 1 + len(self._recipe.metrics)]]
+
+    def _given(self, plan: Plan, arrays: Arrays) -> dict[str, np.ndarray]:
+        """The arrays of a batch and the states, by name."""
+        names = [v.name for v in inputs_of(plan.model)]
+        given = dict(zip((*names, labels_name(plan.model)), arrays, strict=True))
+        return given | self._states
 
     def _add(self, totals: np.ndarray, arrays: Arrays, found: Sequence[float]) -> None:
         count = len(arrays[-1]) if arrays[-1].ndim else 1
@@ -394,37 +403,6 @@ class Trainer:
             raise UsageError(f"{name}: expected at least one batch, found none")
         means = (totals[1:] / totals[0]).tolist()
         return dict(zip(("loss", *self._recipe.metrics), means, strict=True))
-
-
-@dataclass(slots=True)
-class _Plan:
-    """The programs for one size of batch.
-
-    model: the model for this size.
-    inference: the same in inference, where normalisations take the running statistics.
-    labels: the type of the labels.
-    """
-
-    model: Graph
-    inference: Graph
-    labels: TensorType
-    _training: Executable | None = None
-    _evaluation: Executable | None = None
-
-    def training(self, recipe: Recipe, names: Sequence[str], options: Options) -> Executable:
-        if self._training is None:
-            self._training = compile(step_graph(self.model, names, recipe), options=options)
-        return self._training
-
-    def evaluation(self, recipe: Recipe, names: Sequence[str], options: Options) -> Executable:
-        if self._evaluation is None:
-            graph = loss_graph(self.inference, names, recipe)
-            count = 1 + len(recipe.metrics)
-            graph = replace(
-                graph, outputs=graph.outputs[:count], output_names=graph.output_names[:count]
-            )
-            self._evaluation = compile(graph, options=options)
-        return self._evaluation
 
 
 def _of_epoch(batches: Any, number: int) -> Iterable[Any]:

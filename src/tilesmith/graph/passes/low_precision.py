@@ -68,6 +68,20 @@ def low_precision(graph: Graph, wanted: Wanted, choice: Choice) -> Graph:
     return Rewriter(graph, {MatMul: (lower,), Conv: (lower,)}).run()
 
 
+def low_products(graph: Graph, low: DType) -> Graph:
+    """`graph` with both operands of all its products of f32 in type `low`, also of products of two
+    computed tensors, such as those of training steps.  Sums stay f32.
+    """
+
+    def lower(r: Rewriter, n: Node) -> Result:
+        assert isinstance(n.op, (MatMul, Conv))
+        if n.op.to is not None or any(v.dtype is not f32 for v in n.inputs):
+            return None
+        return r.add(replace(n.op, to=f32), *(r.add(Cast(low), v) for v in n.inputs))
+
+    return Rewriter(graph, {MatMul: (lower,), Conv: (lower,)}).run()
+
+
 def constant_bytes(graph: Graph) -> int:
     """Bytes of all constants of a graph."""
     return sum(c.value.type.size * c.value.dtype.bytes for c in graph.constants)

@@ -1,0 +1,96 @@
+"""Options of training: accumulated gradients, low-rank adapters, products in bf16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from small_training import classifier, samples
+
+import tilesmith as ts
+from tilesmith.support.errors import ModelError
+from tilesmith.training import SGD, Adam, Batches, StepDecay
+
+X, Y = samples()
+RATE = StepDecay(0.1, steps=2, factor=0.5)
+
+
+def test_accumulated_gradients_are_those_of_the_batches_together() -> None:
+    whole = ts.Trainer(classifier(), optimizer=Adam(RATE), clip_norm=0.1)
+    whole.fit(Batches([X, Y], size=64, seed=None), epochs=2)
+    parts = ts.Trainer(classifier(), optimizer=Adam(RATE), clip_norm=0.1, accumulate=4)
+    parts.fit(Batches([X, Y], size=16, seed=None), epochs=2)
+    assert parts.steps == whole.steps == 8
+    for name, w in whole.weights.items():
+        np.testing.assert_allclose(parts.weights[name], w, rtol=1e-4, atol=1e-5)
+
+
+def test_a_checkpoint_between_accumulated_batches_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    path = tmp_path / "training.safetensors"
+    batches = Batches([X, Y], size=32)  # 8 in an epoch, 3 in a step
+    whole = ts.Trainer(classifier(), optimizer=Adam(0.01), accumulate=3)
+    whole.fit(batches, epochs=1, checkpoint=path)
+    assert whole.steps == 2
+    whole.fit(batches, epochs=3)
+    assert whole.steps == 8
+    resumed = ts.Trainer(classifier(), optimizer=Adam(0.01), accumulate=3)
+    resumed.restore(path)
+    resumed.fit(batches, epochs=3)
+    for name, w in whole.weights.items():
+        np.testing.assert_array_equal(resumed.weights[name], w)
+
+
+def test_adapters_train_and_are_merged_into_the_weights(tmp_path: Path) -> None:
+    source, path = classifier(), tmp_path / "trained.onnx"
+    old = {t.name: numpy_helper.to_array(t) for t in source.graph.initializer}
+    trainer = ts.Trainer(source, optimizer=SGD(0.1), lora={"*.weight": 2}, trainable="head.bias")
+    assert {*trainer.weights} == {"head.bias"} | {
+        f"{layer}.weight.lora_{factor}" for layer in ("body", "head") for factor in "ab"
+    }
+    before = trainer.evaluate([(X, Y)])["loss"]
+    trainer.fit(Batches([X, Y], size=32), epochs=20)
+    after = trainer.evaluate([(X, Y)])["loss"]
+    assert after < 0.7 * before
+    trainer.save_onnx(path)
+    new = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    assert {*new} == {*old}
+    for name in ("body.weight", "head.weight"):
+        assert np.linalg.matrix_rank(new[name] - old[name], tol=1e-4) == 2
+    np.testing.assert_array_equal(new["body.bias"], old["body.bias"])
+    plain = ts.Trainer(path)
+    assert plain.evaluate([(X, Y)])["loss"] == pytest.approx(after, rel=1e-5)
+    np.testing.assert_allclose(ts.compile(trainer.model())(X), ts.compile(path)(X), rtol=1e-6)
+
+
+def test_products_in_bf16_keep_f32_weights_that_small_steps_change() -> None:
+    exact = ts.Trainer(classifier(), optimizer=SGD(1e-4))
+    low = ts.Trainer(classifier(), optimizer=SGD(1e-4), precision="bf16")
+    before = {n: w.copy() for n, w in low.weights.items()}
+    losses = [
+        [e.measures["loss"] for e in t.fit(Batches([X, Y], size=64), epochs=2)]
+        for t in (exact, low)
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+    for name, w in low.weights.items():
+        assert w.dtype == np.float32
+        moved, wanted = w - before[name], exact.weights[name] - before[name]
+        assert np.abs(moved - wanted).max() < 0.1 * np.abs(wanted).max()
+
+
+def test_a_loss_that_is_not_finite_names_the_first_operator_and_keeps_the_weights() -> None:
+    source = classifier()
+    source.graph.node[-1].output[0] = "scores"
+    source.graph.node.append(helper.make_node("Log", ["scores"], ["y"], name="broken"))
+    trainer = ts.Trainer(source, optimizer=Adam(0.1))
+    before = {n: w.copy() for n, w in trainer.weights.items()}
+    message = (
+        r"step 1 \(epoch 1, batch 0\): the loss is nan.*log of node 'broken' makes the first NaN"
+    )
+    with pytest.raises(ModelError, match=message):
+        trainer.fit([(X, Y)])
+    assert trainer.steps == 0
+    for name, w in trainer.weights.items():
+        np.testing.assert_array_equal(w, before[name])
