@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tilesmith as ts
-from tilesmith.training import SGD, AdamW, Batches
+import training_losses
+from tilesmith.training import SGD, Batches
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -72,23 +73,17 @@ def test_a_convolutional_network_with_batch_norm_on_digits() -> None:
     _compare(module, batches, SGD(0.05, momentum=0.9), lambda p: torch.optim.SGD(p, 0.05, 0.9))
 
 
-class _Transformer(nn.Module):
-    """The majority of a row of tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(4, 16)
-        self.places = nn.Parameter(torch.randn(12, 16) / 4)
-        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
-        self.head = nn.Linear(16, 4)
-
-    def forward(self, tokens: Any) -> Any:
-        return self.head(self.layer(self.embedding(tokens) + self.places).mean(1))
-
-
-def test_a_transformer() -> None:
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("lstm", {"width": 12}), ("transformer", {"width": 16, "length": 12, "size": 8})],
+)
+def test_losses_of_100_steps_and_bits_with_two_threads(name: str, sizes: dict[str, int]) -> None:
     torch.manual_seed(0)
-    tokens = np.random.default_rng(0).integers(0, 4, (512, 12))
-    labels = np.array([np.bincount(row, minlength=4).argmax() for row in tokens])
-    batches = _batches(tokens, labels, 32)
-    _compare(_Transformer().train(), batches, AdamW(1e-3), lambda p: torch.optim.AdamW(p, 1e-3))
+    run = getattr(training_losses, name)(**sizes)
+    losses, weights, _ = training_losses.ours(run, 1)
+    wanted, _ = training_losses.eager(run)
+    assert training_losses.worst_difference(losses, wanted) < TOLERANCE
+    assert len(losses) == STEPS and losses[-1] < 0.9 * losses[0]
+    assert {*weights} == {n for n, _ in run.module.named_parameters()}
+    for n, w in training_losses.ours(run, 2)[1].items():
+        np.testing.assert_array_equal(w, weights[n])

@@ -12,6 +12,7 @@ from typing import Any
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.refusals import reason_of
 from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.common.body import Body
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_, f32
 from tilesmith.ir.types import Dim
@@ -20,8 +21,9 @@ from tilesmith.ops.random import RandomNormal, RandomUniform
 
 
 def _drawn(n: AtenNode, op: type[RandomUniform] | type[RandomNormal], size: Sequence[Dim]) -> Value:
-    """Random numbers as f32, from a stream of their own.  Only graphs for training have them."""
-    if not n.builder.for_training:
+    """Random numbers as f32, from a stream of their own.  Only graphs for training have
+    them, and not in bodies, whose nodes would draw the same in each iteration."""
+    if not n.builder.for_training or isinstance(n.builder, Body):
         n.unsupported(reason_of("aten.rand.default"))
     return n.add(op(tuple(size), (n.builder.next_stream(), 1)))
 

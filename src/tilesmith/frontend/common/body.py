@@ -14,7 +14,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ops.shape import Expand
 from tilesmith.ops.sizes import Extents
 
-from .folding import FoldingBuilder
+from .folding import FoldingBuilder, is_weight
 from .slots import Reserved, Slot, TensorList
 
 _KNOWN_ELEMENTS = 1 << 14
@@ -27,7 +27,8 @@ class Body(FoldingBuilder):
     """The builder of a body.
 
     Values of the enclosing graph are captured: constants are shared, and other values become
-    inputs of the body, after the inputs that its operator declares (see `given`).
+    inputs of the body, after the inputs that its operator declares (see `given`).  Of a graph that
+    will be trained, weights become inputs, too.
     """
 
     def __init__(self, outer: FoldingBuilder, name: str, is_branch: bool = False) -> None:
@@ -35,7 +36,7 @@ class Body(FoldingBuilder):
 
         is_branch: whether a run may skip the body.
         """
-        super().__init__(name)
+        super().__init__(name, outer.for_training)
         self.always_runs = outer.always_runs and not is_branch
         self.misfit = ""
         """The reason why no sizes satisfy the body's nodes, so that the body can't be a graph."""
@@ -61,9 +62,10 @@ class Body(FoldingBuilder):
 
     def _captured(self, value: Value) -> Value:
         outer = self._outer
-        if outer.is_constant(value):
+        is_kept = outer.for_training and is_weight(value)
+        if outer.is_constant(value) and not is_kept:
             return self.lazy_constant(value.type, outer.data(value), value.name)
-        if value.type.is_static and value.type.size <= _KNOWN_ELEMENTS:
+        if not is_kept and value.type.is_static and value.type.size <= _KNOWN_ELEMENTS:
             known = outer.known(value)
             if known is not None:
                 return self.constant(known, value.name)

@@ -60,7 +60,7 @@ def _widens_weights(op: Op, inputs: tuple[Value, ...]) -> bool:
     return inputs[0].dtype.bits <= 8 and inputs[0].type.rank > 1
 
 
-def _is_weight(value: Value) -> bool:
+def is_weight(value: Value) -> bool:
     """Whether a constant may be a weight: it has the name that the source gives it."""
     return bool(value.name) and value.dtype.is_float
 
@@ -359,7 +359,7 @@ class FoldingBuilder(Builder):
             return self._symbolic(op, inputs, outputs) if all(map(_is_small, values)) else outputs
         small = all(v.type.is_static and v.type.size <= _FOLD_ELEMENTS for v in values)
         small = small and not _widens_weights(op, inputs)
-        if self.for_training and (is_random(op) or any(map(_is_weight, inputs))):
+        if self.for_training and (is_random(op) or any(map(is_weight, inputs))):
             return outputs
         if small and self._fold_bytes < _FOLD_BYTES and all(map(self.is_constant, inputs)):
             try:
