@@ -204,6 +204,31 @@ class Builder:
         self._known.update(outputs)
         return outputs
 
+    def part(self, inputs: Sequence[Value], output: Value) -> Graph:
+        """The nodes so far that compute `output` from `inputs`, as a graph with inputs x0, x1, ...
+
+        Raises ModelError for a value that `output` needs besides.
+        """
+        needed, nodes = {output}, []
+        for node in reversed(self._nodes):
+            if any(v in needed and v not in inputs for v in node.outputs):
+                nodes.append(node)
+                needed.update(node.inputs)
+        made = {v for n in nodes for v in n.outputs}
+        free = [v for v in needed if not (v in made or v in inputs or v in self._constants)]
+        if free:
+            raise ModelError(
+                f"expected {output.name!r} to be computed from "
+                f"{', '.join(repr(v.name) for v in inputs)}, found that it needs "
+                f"{', '.join(sorted(repr(v.name) for v in free))}, too"
+            )
+        new = {v: Value(f"x{i}", v.type) for i, v in enumerate(inputs)}
+        constants = (c for v, c in self._constants.items() if v in needed and v not in new)
+        body = tuple(n.with_values(new) for n in reversed(nodes))
+        return Graph(
+            self.name, (*new.values(),), (*constants,), body, (new.get(output, output),), ("y",)
+        )
+
     def finish(self, outputs: Sequence[Value] | Value, names: Sequence[str] | None = None) -> Graph:
         """The graph with these `outputs`, called `names` (default: their labels or `output<i>`)."""
         outputs = (outputs,) if isinstance(outputs, Value) else tuple(outputs)

@@ -384,6 +384,7 @@ class _Visit:
             self.outputs,
             walk.files,
             frozenset() if frame.depth else walk.in_place,
+            frame,
         )
         with walk.builder.at(self.loc, label):
             made = importer(context)

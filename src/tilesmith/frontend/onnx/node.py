@@ -11,7 +11,7 @@ from typing import Any
 from tilesmith.frontend.common.calling import CallingNode
 from tilesmith.frontend.common.external import ExternalFiles
 from tilesmith.frontend.common.operands import Operands
-from tilesmith.frontend.common.slots import Slot
+from tilesmith.frontend.common.slots import Scope, Slot
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.attributes import Attributes
 from tilesmith.frontend.onnx.proto import text
@@ -35,6 +35,7 @@ class OnnxNode(Operands, CallingNode):
     outputs: the names of its outputs ("" for one left out).
     files: external data of tensors in attributes.
     in_place: values that live in the memory of an input of the model, by name.
+    scope: the names that the node sees.
     """
 
     op_type: str
@@ -44,6 +45,7 @@ class OnnxNode(Operands, CallingNode):
     outputs: tuple[str, ...]
     files: ExternalFiles
     in_place: frozenset[str] = frozenset()
+    scope: Scope = field(default_factory=Scope)
     _inputs_read: int = field(default=0, init=False)
 
     # Inputs

@@ -10,6 +10,7 @@ from tilesmith.frontend.onnx import (  # noqa: F401  (registers operators)
     convolutions,
     early,
     elementwise,
+    gradient,
     loops,
     losses,
     normalizations,
