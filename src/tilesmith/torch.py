@@ -1,5 +1,5 @@
 """Interfaces to PyTorch: the backend of `torch.compile(model, backend="tilesmith")`, and operators
-of users (`register`).
+of users (`register`), and packages that PyTorch loads (`export_aot`).
 
 Importing this package does not import `torch`; using one of its names does.
 """
@@ -13,9 +13,10 @@ from tilesmith.support.exports import exports
 if TYPE_CHECKING:
     from tilesmith.engines.torch.compiling import backend
     from tilesmith.engines.torch.operators import register
+    from tilesmith.engines.torch.packages import export_aot
     from tilesmith.engines.torch.pieces import FallbackWarning
 
-__all__ = ["FallbackWarning", "backend", "register"]
+__all__ = ["FallbackWarning", "backend", "export_aot", "register"]
 
 __getattr__, __dir__ = exports(
     __name__,
@@ -23,5 +24,6 @@ __getattr__, __dir__ = exports(
         "tilesmith.engines.torch.compiling": "backend",
         "tilesmith.engines.torch.pieces": "FallbackWarning",
         "tilesmith.engines.torch.operators": "register",
+        "tilesmith.engines.torch.packages": "export_aot",
     },
 )

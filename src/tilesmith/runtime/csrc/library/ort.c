@@ -1,16 +1,15 @@
 /* Compiled models as custom operators of ONNX Runtime: see tilesmith_ort.h. */
 #include "tilesmith_ort.h"
 
+#include "arenas.h"
 #include "shapes.h"
 
 #include <limits.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SPARES 8     /* arenas that a kernel keeps for its next runs */
 #define MOST_AXES 64 /* of a tensor */
 #define TEXT 512     /* bytes of a message */
 
@@ -41,18 +40,12 @@ static struct ort_status *status(const ort_any_function *api, int code, const ch
 
 /* Kernels. */
 
-/* Memory of a run; `bytes` are behind the head. */
-struct arena {
-    int64_t bytes;
-    char head[TILESMITH_ALIGNMENT - sizeof(int64_t)];
-};
-
 /* One node of a session.  Any number of runs may use it at once. */
 struct kernel {
     const ort_any_function *api;
     const struct tilesmith_ort_op *op;
     struct tilesmith_model *model;
-    _Atomic(struct arena *) spares[SPARES];
+    arena_spares spares;
 };
 
 /* The pool of one run: the session's threads are to be had by the context of the operator's run. */
@@ -88,28 +81,6 @@ static void session_for(struct tilesmith_context *context, tilesmith_body body, 
     CALL(pool->api, ORT_PARALLEL_FOR, parallel_for_fn)(pool->context, run_part, (size_t)parts, (size_t)parts, &loop);
 }
 
-static struct arena *take_arena(struct kernel *kernel, int64_t bytes) {
-    for (int i = 0; i < SPARES; i++) {
-        struct arena *found = atomic_exchange(&kernel->spares[i], NULL);
-        if (found && found->bytes >= bytes)
-            return found;
-        free(found);
-    }
-    struct arena *made = aligned_alloc(TILESMITH_ALIGNMENT, sizeof(struct arena) + (size_t)bytes);
-    if (made)
-        made->bytes = bytes;
-    return made;
-}
-
-static void give_arena(struct kernel *kernel, struct arena *arena) {
-    for (int i = 0; i < SPARES; i++) {
-        struct arena *none = NULL;
-        if (atomic_compare_exchange_strong(&kernel->spares[i], &none, arena))
-            return;
-    }
-    free(arena);
-}
-
 static struct ort_status *create(const struct ort_custom_op *head, const ort_any_function *api, const void *info,
                                  void **made) {
     const struct tilesmith_ort_op *op = (const struct tilesmith_ort_op *)head;
@@ -135,8 +106,7 @@ static struct ort_status *create(const struct ort_custom_op *head, const ort_any
 
 static void destroy(void *data) {
     struct kernel *kernel = data;
-    for (int i = 0; i < SPARES; i++)
-        free(atomic_load(&kernel->spares[i]));
+    free_arenas(kernel->spares);
     tilesmith_model_destroy(kernel->model);
     free(kernel);
 }
@@ -258,13 +228,13 @@ static struct ort_status *compute(void *data, struct ort_context *context) {
     int64_t bytes = tilesmith_model_arena_bytes(kernel->model, extents);
     if (bytes < 0)
         return failed(kernel, TILESMITH_OVERFLOW, NULL);
-    struct arena *arena = take_arena(kernel, bytes);
+    struct arena *arena = take_arena(kernel->spares, bytes);
     if (!arena)
         return failed(kernel, TILESMITH_NO_MEMORY, NULL);
     code = tilesmith_model_run_on(kernel->model, extents, inputs, outputs, arena + 1, &pool);
     if (code)
         failure = failed(kernel, code, arena + 1);
-    give_arena(kernel, arena);
+    give_arena(kernel->spares, arena);
     return failure;
 }
 
