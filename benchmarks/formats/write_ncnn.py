@@ -290,6 +290,70 @@ def shapes(folder: Path) -> None:
     model.write(folder, "memory", ["y"])
 
 
+def sequences(folder: Path) -> None:
+    steps, width, size = 7, 5, 6
+    x = ((steps, width),)
+    for kind, gates, biases in (("LSTM", 4, 4), ("GRU", 3, 4), ("RNN", 1, 1)):
+        for way in range(3):
+            ways = 2 if way == 2 else 1
+            rows = ((gates * size, width), (biases, size), (gates * size, size))
+            weights = tuple(stored(normal(ways, *r, scale=0.5), F32) for r in rows)
+            params = f"0={size} 1={ways * gates * size * width} 2={way}"
+            single(folder, f"{kind.lower()}_{way}", kind, params, weights, shapes=x)
+    rows = ((4 * 8, width), (4, 8), (4 * 8, size), (size, 8))
+    weights = tuple(stored(normal(*r, scale=0.5), F32) for r in rows)
+    params = f"0={size} 1={4 * 8 * width} 2=0 3=8"
+    single(folder, "lstm_projected", "LSTM", params, weights, shapes=x)
+    weights = tuple(stored(normal(*r, scale=0.5), F32) for r in ((24, 5), (4, 6), (24, 6)))
+    shapes = (*x, (1, size), (1, size))
+    single(folder, "lstm_states", "LSTM", "0=6 1=120 2=0", weights, "y h c", shapes)
+    for name, widths, shapes in (
+        ("self", (8, 8, 8), ((7, 8),)),
+        ("cross", (8, 6, 6), ((7, 8), (4, 6))),
+        ("masked", (8, 6, 10), ((7, 8), (4, 6), (4, 10), (7, 4))),
+    ):
+        pairs = [(stored(normal(8, w, scale=0.5), F32), stored(normal(8))) for w in (*widths, 8)]
+        params = f"0=8 1=2 2=64 3={widths[1]} 4={widths[2]} 5={int(name == 'masked')}"
+        flat = tuple(part for pair in pairs for part in pair)
+        single(folder, f"attention_{name}", "MultiHeadAttention", params, flat, shapes=shapes)
+    heads = ((4, 7, 8), (2, 5, 8), (2, 5, 3))
+    single(folder, "sdpa", "SDPA", "", shapes=heads)
+    single(folder, "sdpa_masked", "SDPA", "5=1 6=0.3", shapes=(*heads, (7, 5)))
+
+
+def detection(folder: Path) -> None:
+    image = ((4, 5, 6), (3, 60, 90))
+    sizes = "-23300=2,10.0,20.0 -23301=2,15.0,30.0 -23302=2,2.0,3.0 9=-233 10=-233 13=0.5"
+    single(folder, "priors", "PriorBox", sizes, shapes=image)
+    sizes = "-23300=1,10.0 -23302=2,2.0,3.0 7=0 8=1 9=-233 10=-233 11=14.0 12=11.0 13=0.5"
+    single(folder, "priors_clipped", "PriorBox", sizes, shapes=image)
+    sizes = "-23300=2,0.2,0.3 -23302=3,1.0,2.0,0.5 9=-233 10=-233 13=0.5"
+    single(folder, "priors_mxnet", "PriorBox", sizes, shapes=image[:1])
+    count, classes = 24, 4
+    scores = np.exp(2 * normal(count, classes))
+    scores /= scores.sum(1, keepdims=True)
+    centres, halves = RANDOM.uniform(0.2, 0.8, (count, 2)), RANDOM.uniform(0.05, 0.3, (count, 2))
+    priors = np.hstack([centres - halves, centres + halves]).astype(np.float32)
+    both = np.stack([priors.reshape(-1), np.tile(np.float32([0.1, 0.1, 0.2, 0.2]), count)])
+    limits = "1=0.45 2=20 3=10 4=0.25"
+    shapes = ((4 * count,), (classes * count,), (2, 4 * count))
+    single(
+        folder, "ssd", "DetectionOutput", f"0={classes} {limits}", shapes=shapes,
+        in1=scores.reshape(-1), in2=both,
+    )  # fmt: skip
+    shapes = ((4 * count,), (classes, count), (count, 4))
+    single(
+        folder, "ssd_mxnet", "DetectionOutput", f"0=-233 {limits}", shapes=shapes,
+        in1=scores.T.copy(), in2=priors,
+    )  # fmt: skip
+    params = "0=3 1=2 2=0.2 3=0.4 -23304=4,1.0,1.5,2.0,3.0"
+    single(folder, "yolo_2", "YoloDetectionOutput", params, shapes=((16, 5, 6),))
+    anchors = "-23304=8,10.0,15.0,20.0,30.0,7.0,8.0,9.0,4.0"
+    params = f"0=3 1=2 2=0.4 3=0.4 {anchors} -23305=4,2.0,3.0,0.0,1.0 -23306=2,32.0,16.0"
+    shapes = ((16, 5, 6), (16, 10, 12))
+    single(folder, "yolo_3", "Yolov3DetectionOutput", params, shapes=shapes)
+
+
 def mobilenet(folder: Path) -> None:
     """A small network of depthwise blocks, like MobileNet with residual sums."""
     model, channels, last = Model((3, 64, 64)), 3, "in0"
@@ -332,7 +396,7 @@ def mobilenet(folder: Path) -> None:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    for family in (elements, convolutions, products, shapes, mobilenet):
+    for family in (elements, convolutions, products, shapes, sequences, detection, mobilenet):
         family(folder)
 
 
