@@ -29,6 +29,13 @@ class IRModule:
     args: tuple[te.Tensor, ...]
     func: Func
 
+    @staticmethod
+    def from_expr(expr: Any) -> Any:
+        """The module of a function of Relay."""
+        from .relay import RelayModule
+
+        return RelayModule.from_expr(expr)
+
     def __str__(self) -> str:
         return str(self.func)
 

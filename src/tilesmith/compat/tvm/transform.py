@@ -1,8 +1,8 @@
-"""TVM's context of passes."""
+"""TVM's context and sequence of passes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -28,3 +28,15 @@ class PassContext:
 
     def __exit__(self, *_: object) -> None:
         return None
+
+
+class Sequential:
+    """Passes that are called one after another."""
+
+    def __init__(self, passes: Sequence[Callable[[Any], Any]], opt_level: int = 2) -> None:
+        self.passes = tuple(passes)
+
+    def __call__(self, mod: Any) -> Any:
+        for change in self.passes:
+            mod = change(mod)
+        return mod

@@ -1,4 +1,4 @@
-"""TVM's `relay`: models of other frameworks, compiled to executables.
+"""TVM's `relay`: models of other frameworks, and of Relay's own expressions, to executables.
 
 mod, params = relay.frontend.from_onnx(model, {"data": (1, 3, 224, 224)})
 lib = relay.build(mod, target="llvm", params=params)
@@ -8,6 +8,7 @@ module = graph_executor.GraphModule(lib["default"](tvm.cpu()))
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,11 +20,34 @@ from tilesmith.frontend.relay.export import to_relay
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.support.errors import UsageError
 
-from .nd import NDArray, array
-from .runtime import Device, ExecutorFactoryModule
-from .target import Target
+from ..nd import NDArray, array
+from ..runtime import Device, ExecutorFactoryModule
+from ..target import Target
+from . import expressions, transform
+from .expressions import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+    analysis,
+    const,
+    image,
+    nn,
+    qnn,
+    var,
+    vision,
+)  # fmt: skip
 
-__all__ = ["ExecutorFactoryModule", "RelayModule", "build", "create_executor", "frontend", "parse"]
+__all__ = [
+    "Call", "Constant", "ExecutorFactoryModule", "Expr", "Function", "If", "RelayModule",
+    "TensorType", "Tuple", "TupleGetItem", "Var", "analysis", "build", "const", "create_executor",
+    "frontend", "image", "nn", "parse", "qnn", "transform", "var", "vision",
+]  # fmt: skip
 
 
 class RelayModule:
@@ -32,13 +56,26 @@ class RelayModule:
     model: what `tilesmith.compile` gets.
     shapes: shapes of inputs whose dimensions the model leaves open.
     examples: example inputs, for a model of PyTorch.
+    values: values of inputs, which become constants.
     """
 
     def __init__(
-        self, model: Any, shapes: Mapping[str, Any] | None = None, examples: Any = None
+        self,
+        model: Any,
+        shapes: Mapping[str, Any] | None = None,
+        examples: Any = None,
+        values: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         self.model, self.examples = model, examples
-        self.shapes = dict(shapes or {})
+        self.shapes, self.values = dict(shapes or {}), dict(values or {})
+
+    @staticmethod
+    def from_expr(expr: Any) -> RelayModule:
+        """The module of a function, or of an expression whose variables are its inputs."""
+        is_function = isinstance(expr, Function)
+        function = expr if is_function else Function(analysis.free_vars(expr), expr)
+        text, values = expressions.text_of(function)
+        return RelayModule(text.encode(), values=values)
 
     def astext(self, show_meta_data: bool = True) -> str:
         """The program in Relay's text.  Raises UnsupportedError for operators without a form."""
@@ -103,7 +140,7 @@ fromtext = parse
 
 
 def build(
-    ir_mod: RelayModule,
+    ir_mod: RelayModule | Function,
     target: Any = None,
     target_host: Any = None,
     executor: Any = None,
@@ -120,13 +157,16 @@ def build(
     """
     if isinstance(target, Mapping):
         target = next(iter(target.values()))
+    if not isinstance(ir_mod, RelayModule):
+        ir_mod = RelayModule.from_expr(ir_mod)
+    values = ir_mod.values | {k: np.asarray(v) for k, v in (params or {}).items()}
     chosen = Target.current() if target is None else Target(target)
     exe = ts.compile(
         ir_mod.model,
         ir_mod.examples,
         target=None if chosen is None else chosen.native,
         shapes=ir_mod.shapes or None,
-        values={k: np.asarray(v) for k, v in params.items()} if params else None,
+        values=values or None,
     )
     return ExecutorFactoryModule(exe)
 
@@ -154,7 +194,6 @@ def create_executor(
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise UsageError(
-        f"relay.{name} has no counterpart: relay.parse reads a program in Relay's text, and "
-        "relay.frontend reads models"
-    )
+    if name == "testing":  # it imports this module
+        return import_module(f"{__name__}.testing")
+    return expressions.operator(name)
