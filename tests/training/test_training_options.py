@@ -11,6 +11,12 @@ from onnx import helper, numpy_helper
 from small_training import classifier, samples
 
 import tilesmith as ts
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.elementwise import Tanh
+from tilesmith.ops.matmul import MatMul
 from tilesmith.support.errors import ModelError
 from tilesmith.training import SGD, Adam, Batches, StepDecay
 
@@ -94,3 +100,27 @@ def test_a_loss_that_is_not_finite_names_the_first_operator_and_keeps_the_weight
     assert trainer.steps == 0
     for name, w in trainer.weights.items():
         np.testing.assert_array_equal(w, before[name])
+
+
+def _deep() -> Graph:
+    """Eight layers of 32 units."""
+    rng = np.random.default_rng(0)
+    b = Builder()
+    y = b.input("x", TensorType(f32, (128, 32)))
+    for layer in range(8):
+        w = (rng.standard_normal((32, 32)) / 5).astype(np.float32)
+        y = b.add(Tanh(), b.add(MatMul(), y, b.constant(w, f"w{layer}")))
+    return b.finish([y], ["y"])
+
+
+def test_a_memory_limit_computes_values_again_and_changes_no_bit() -> None:
+    x, y = np.random.default_rng(0).random((2, 128, 32), np.float32)
+    weights = []
+    for limit in (None, 180_000):  # of about 250 KB
+        trainer = ts.Trainer(_deep(), loss="mse", optimizer=SGD(0.1), memory_limit=limit, threads=1)
+        trainer.fit([(x, y)], epochs=3)
+        weights.append(trainer.weights)
+    for name, w in weights[0].items():
+        np.testing.assert_array_equal(weights[1][name], w)
+    with pytest.raises(ModelError, match="arena_limit: expected at most 64 bytes"):
+        ts.Trainer(_deep(), loss="mse", memory_limit=64).fit([(x, y)])

@@ -26,7 +26,7 @@ from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 
 from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, with_options
-from .console import milliseconds, print_json, print_table, progress
+from .console import milliseconds, print_json, print_table, progress, size_text
 from .models import chosen_inputs, open_model
 
 
@@ -68,11 +68,16 @@ def command(
         totals = _totals(profile, exe.program.target)
         chosen_types = exe.program.metadata.get("precision")
         told = {"precision": chosen_types} if chosen_types else {}
+        told["arena_bytes"] = exe.program.arena_bytes
+        told["computed_again"] = exe.program.metadata.get("computed_again", 0)
         print_json({"model": str(model), **totals, **told, "kernels": rows})
     elif kernel is not None:
         _show_one(kernel, profile)
     else:
         _show_table(model.name, profile, exe.program.target, top)
+        if again := exe.program.metadata.get("computed_again"):
+            arena = size_text(exe.program.arena_bytes)
+            print(f"arena {arena}: {again} kernels compute values again")
         if "precision" in exe.program.metadata:
             _show_precision(exe.program.metadata["precision"])
 

@@ -117,7 +117,8 @@ def plan_report(program: Program) -> str:
     arena, constants = program.arena_bytes, program.constants.nbytes
     return (
         f"arena {arena / 1e6:.2f} MB (at least {bound / 1e6:.2f} MB are alive at one time), "
-        f"constants {constants / 1e6:.1f} MB, layout conversions {program.metadata['relayouts']}"
+        f"constants {constants / 1e6:.1f} MB, layout conversions {program.metadata['relayouts']}, "
+        f"kernels that compute a value again {program.metadata['computed_again']}"
     )
 
 
@@ -242,9 +243,41 @@ def _program(
     workers: Children,
     pool: ThreadPoolExecutor,
 ) -> Program:
-    """A program all of whose kernels run on one target."""
+    """A program all of whose kernels run on one target, within `Options.arena_limit`.
+
+    The graph pass that bounds the bytes alive knows neither the workspace of kernels nor the gaps
+    between values.  So it gets a lower limit where these exceed it.
+    """
+    limit = session.options.arena_limit
+    if limit is None:
+        return _unbounded(graph, session, session, saved, workers, pool)
+    plain, aim = replace(session, options=replace(session.options, arena_limit=None)), limit
+    fewest: int | None = None
+    while True:
+        bounded = replace(session, options=replace(session.options, arena_limit=aim))
+        program = _unbounded(graph, bounded, plain, None, workers, pool)
+        if program.arena_bytes <= limit:
+            return program
+        aim -= program.arena_bytes - limit
+        if aim < 1 or (fewest is not None and program.arena_bytes >= fewest):
+            raise ModelError(
+                f"arena_limit: expected at most {limit} bytes of intermediate values, found "
+                f"{program.arena_bytes} even if values are computed again; raise the limit"
+            )
+        fewest = program.arena_bytes
+
+
+def _unbounded(
+    graph: Graph,
+    of_graph: Session,
+    session: Session,
+    saved: SavedProgram | None,
+    workers: Children,
+    pool: ThreadPoolExecutor,
+) -> Program:
+    """A program whose graph passes have a session of their own."""
     start_early(workers, graph, session)
-    fused, decisions = apply_tuning(optimise(graph, session), session)
+    fused, decisions = apply_tuning(optimise(graph, of_graph), session)
     # This thread mostly runs without Python's lock.
     packing = pool.submit(_pack, fused, session, saved)
     kernels = compile_kernels(fused, session, decisions, workers)

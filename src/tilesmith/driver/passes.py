@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilesmith.backend import LoopPass
 from tilesmith.codegen.math import expand_functions
 from tilesmith.graph.control import everywhere
-from tilesmith.graph.nodes import Graph, Node
+from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.graph.passes.algebra import algebra
 from tilesmith.graph.passes.append import append
 from tilesmith.graph.passes.byte_tables import byte_tables
@@ -30,6 +30,7 @@ from tilesmith.graph.passes.move_transposes import move_transposes
 from tilesmith.graph.passes.overwrite import overwrite
 from tilesmith.graph.passes.packed_weights import packed_weights
 from tilesmith.graph.passes.place import place
+from tilesmith.graph.passes.rematerialise import rematerialise
 from tilesmith.graph.passes.requantise import requantise
 from tilesmith.graph.passes.split_taps import split_taps
 from tilesmith.graph.passes.sub_pixel import sub_pixel
@@ -44,6 +45,9 @@ from tilesmith.loop.passes.order_reductions import order_reductions
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.loop.visit import map_stmt
+from tilesmith.ops.base import Op
+from tilesmith.perf.cost import Place
+from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.windows import windows
 
 from .precision import precision_pass
@@ -128,6 +132,10 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     if not options.is_strict:  # strict arithmetic adds the terms of a sum in their order
         are_products = session.backend.columns(session.target)
         products = (("columns", lambda g: columns(g, are_products)),)
+    memory: tuple[tuple[str, GraphPass], ...] = ()
+    limit = options.arena_limit
+    if limit is not None:
+        memory = (("rematerialise", lambda g: rematerialise(g, limit, kernel_seconds(session))),)
     passes: tuple[tuple[str, GraphPass], ...] = (
         *(exact if options.is_strict else anywhere),
         *low,
@@ -138,11 +146,31 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
         ("layout", layout),
         *halos,
         ("fuse", lambda g: fuse(g, session.choose, join_attention=not options.is_strict)),
+        *memory,
         ("place", lambda g: place(g, windows, session.choose)),
         ("overwrite", lambda g: overwrite(g, lies_over)),
     )
-    of_bodies = {"layout": lambda g: layout(g, is_body=True)}
+    of_bodies = {"layout": lambda g: layout(g, is_body=True), "rematerialise": lambda g: g}
     return tuple((name, everywhere(run, of_bodies.get(name))) for name, run in passes)
+
+
+def kernel_seconds(session: Session) -> Callable[[Node], float]:
+    """The times of fused nodes in the performance model, with schedules by rule and all operands in
+    memory.
+    """
+    quiet = Session(session.options, session.target)
+    threads = thread_count(session.options.threads)
+    known: dict[Op, float] = {}
+
+    def seconds(node: Node) -> float:
+        assert isinstance(node.op, Fused)
+        if node.op not in known:
+            final = lower_loops(session.group(node.op.body).lower("k"), quiet)
+            places: list[Place] = ["dram"] * len(node.inputs)
+            known[node.op] = session.backend.predict(final, session.target, threads, places)
+        return known[node.op]
+
+    return seconds
 
 
 def before_target(graph: Graph, session: Session) -> Graph:

@@ -90,7 +90,9 @@ class Trainer:
         lora: the rank of low-rank adapters, by names or patterns of weights of two or more axes.
             The adapters are trained instead of these weights.
         source: arguments of `compile` that say how a model is read or compiled: `example_inputs`,
-            `shapes`, `threads`, `precision` and others.
+            `shapes`, `threads`, `precision`,
+            `memory_limit` and others.  A memory limit bounds the bytes of intermediate values of a
+            step: values are computed again where that costs the least time.
 
         Raises the errors of `compile`; UsageError for an unknown name, or for a pattern that
         matches no weight.
@@ -101,7 +103,11 @@ class Trainer:
             raise UsageError(
                 f"precision: expected one of {', '.join(_PRECISIONS)} to train, found {precision!r}"
             )
-        request = replace(request, options=replace(request.options, precision="f32"))
+        own = replace(
+            request.options, precision="f32", memory_limit=None,
+            arena_limit=request.options.memory_limit or request.options.arena_limit,
+        )  # fmt: skip
+        request = replace(request, options=own)
         self._options, self._source = request.options, request.model
         self._model, parameters = _read(request)
         self._inference = self._model

@@ -15,6 +15,7 @@ from tilesmith.driver.session import Session
 from tilesmith.graph.control import graphs_in
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.passes.layout import relayout_count
+from tilesmith.graph.passes.rematerialise import computed_again
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.text import Names, print_expr
@@ -135,6 +136,7 @@ def assemble(
             "name": fused.name,
             "arena_lower_bound": memory.lower_bound,
             "relayouts": relayout_count(fused),
+            "computed_again": len(computed_again(fused)),
         },
         {k.symbol: k.info for k in kernels.values()},
         tuple(Symbol.of(run.names(v), v.sizes) for v in run.symbols if v.sizes is not None),
