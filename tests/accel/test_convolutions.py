@@ -29,19 +29,22 @@ def inputs(conv: Convolution, seed: int) -> list[np.ndarray]:
     x = rng.integers(-128, 128, (conv.inputs, conv.height, conv.width), np.int8)
     w = rng.integers(-128, 128, (conv.outputs, conv.inputs, *conv.kernel), np.int8)
     scale = rng.uniform(1e-4, 1e-3, conv.outputs).astype(np.float32)
-    return [x, w, scale, rng.uniform(-9, 9, conv.outputs).astype(np.float32)]
+    offset = rng.uniform(-9, 9, conv.outputs).astype(np.float32)
+    bias = [rng.integers(-9999, 9999, conv.outputs, np.int32)] if conv.has_bias else []
+    return [x, w, np.stack([*bias, scale.view(np.int32), offset.view(np.int32)])]
 
 
 def wanted(conv: Convolution, low: int, given: list[np.ndarray]) -> np.ndarray:
-    x, w, scale, offset = given
+    x, w, factors = given
     top, left, bottom, right = conv.padding
     x = np.pad(x, ((0, 0), (top, bottom), (left, right))).astype(np.int32)
     windows = np.lib.stride_tricks.sliding_window_view(x, conv.kernel, (1, 2))
     sums = np.einsum(
         "cyxij,ocij->oyx", windows[:, :: conv.stride, :: conv.stride], w.astype(np.int32)
     )
-    lane = (slice(None), None, None)
-    found = np.rint(sums.astype(np.float32) * scale[lane] + offset[lane])
+    *bias, scale, offset = factors[:, :, None, None]
+    sums = sums + (bias[0] if conv.has_bias else 0)
+    found = np.rint(sums.astype(np.float32) * scale.view(np.float32) + offset.view(np.float32))
     return np.maximum(found, low).clip(-128, 127).astype(np.int8)
 
 
@@ -54,7 +57,7 @@ def wanted(conv: Convolution, low: int, given: list[np.ndarray]) -> np.ndarray:
         Convolution(
             inputs=16, outputs=32, height=9, width=8, kernel=(3, 3), stride=2, padding=(1, 1, 1, 1)
         ),
-        Convolution(inputs=48, outputs=40, height=8, width=8, stride=2),
+        Convolution(inputs=48, outputs=40, height=8, width=8, stride=2, has_bias=True),
         Convolution(inputs=20, outputs=32, height=6, width=6, kernel=(2, 3), padding=(0, 2, 1, 0)),
     ],
     ids=["dense", "3x3", "stride", "gathered", "uneven"],

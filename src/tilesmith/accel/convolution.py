@@ -3,8 +3,8 @@ rule.
 
 Values are packed in blocks of channels: inputs i8[blocks, height, width, block_in], weights
 i8[blocks out, blocks in, kernel height, kernel width, block_out, block_in], results like inputs
-with block_out.  A result is `max(round(sum * scale + offset), low)`, limited to i8, with a scale
-and an offset for each channel; see `AluOp.RESCALE`.
+with block_out.  A result is `max(round((sum + bias) * scale + offset), low)`, limited to i8.  Each
+channel has a scale, an offset and, if the layer has any, an integer bias; see `AluOp.RESCALE`.
 
     for tiles of output channels, rows and columns:      # `threads` tiles at a time
         for blocks of input channels:
@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from tilesmith import te
-from tilesmith.ir.dtypes import i32
 from tilesmith.support.errors import ScheduleError, UsageError
 
 from .alu import AluOp
@@ -44,6 +43,7 @@ class Convolution:
     kernel: height and width of the kernel.
     stride: pixels from one window to the next one, in both directions.
     padding: rows of zeros above, columns to the left, rows below, columns to the right.
+    has_bias: whether integers are added to the sums.
     """
 
     inputs: int
@@ -53,6 +53,7 @@ class Convolution:
     kernel: tuple[int, int] = (1, 1)
     stride: int = 1
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    has_bias: bool = False
 
     def __post_init__(self) -> None:
         sizes = (self.inputs, self.outputs, *self.result, *self.kernel, self.stride)
@@ -71,9 +72,16 @@ class Convolution:
         return -(-self.outputs // machine.block_out), -(-self.inputs // machine.block_in)
 
     @property
-    def is_gathered(self) -> bool:
-        """Whether windows are apart, so that only the pixels of windows are loaded."""
-        return self.kernel == (1, 1) and self.stride > 1
+    def factors(self) -> int:
+        """Numbers for each channel: a bias if there is one, a scale, an offset."""
+        return 3 if self.has_bias else 2
+
+    @property
+    def row_step(self) -> int:
+        """Rows of the image from one loaded row to the next one: rows between the windows of a
+        kernel of 1 x 1 are not loaded.
+        """
+        return self.stride if self.kernel[0] == 1 else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +120,9 @@ class Prediction:
 def predict(conv: Convolution, tiles: Tiles, machine: Machine) -> Prediction:
     """The cycles of a program with these tiles.
 
-    With one virtual thread, nothing is loaded while the matrix unit works; with several, the
-    busiest unit determines the time.
+    With one virtual thread, nothing is loaded while the matrix unit works.  With several, a part of
+    a sum is loaded while another one is multiplied, and the first part of a tile also while another
+    tile is rescaled; the busier unit determines the time.
     """
     out, into = conv.blocks(machine)
     height, width = conv.result
@@ -130,12 +139,11 @@ def predict(conv: Convolution, tiles: Tiles, machine: Machine) -> Prediction:
     # Padding is not loaded: the share of the pixels of windows that the image has.
     inside = min(conv.height * conv.width / _pixels(conv), 1.0)
     pixels = int(tiles.inputs * rows * columns * inside)
-    copies = tiles.inputs * (rows if conv.is_gathered else 1)
-    part = moved(Memory.INP, pixels, copies)
+    part = moved(Memory.INP, pixels, tiles.inputs)
     part += moved(Memory.WGT, tiles.channels * tiles.inputs * taps, 1)
     cells = tiles.channels * tiles.rows * tiles.columns
     product = cells * tiles.inputs * taps * machine.gemm_cycles
-    rescale = cells * machine.alu_cycles + issue
+    rescale = (conv.factors - 1) * (cells * machine.alu_cycles + issue)
     saved = moved(Memory.OUT, cells, tiles.channels)
     gemm_cycles = many * sums * product
     compute = many * (sums * (product + issue) + issue + rescale)
@@ -143,7 +151,9 @@ def predict(conv: Convolution, tiles: Tiles, machine: Machine) -> Prediction:
     if tiles.threads == 1:
         total = compute + load + saved
     else:
-        total = max(compute, load, store) + part + saved
+        later = (sums - 1) * max(part, product + issue)
+        tile = later + max(part, product + 2 * issue + rescale)
+        total = max(many * tile, store) + part + saved
     return Prediction(gemm_cycles, compute, load, store, total)
 
 
@@ -155,10 +165,8 @@ def _pixels(conv: Convolution) -> int:
 
 def _window(conv: Convolution, tiles: Tiles) -> tuple[int, int]:
     """Rows and columns of the input that a tile of the result needs."""
-    if conv.is_gathered:
-        return tiles.rows, tiles.columns
     (kh, kw), stride = conv.kernel, conv.stride
-    return (tiles.rows - 1) * stride + kh, (tiles.columns - 1) * stride + kw
+    return (tiles.rows - 1) * (stride // conv.row_step) + kh, (tiles.columns - 1) * stride + kw
 
 
 def fits(conv: Convolution, tiles: Tiles, machine: Machine) -> bool:
@@ -168,12 +176,11 @@ def fits(conv: Convolution, tiles: Tiles, machine: Machine) -> bool:
     out, _ = conv.blocks(machine)
     rows, columns = _window(conv, tiles)
     taps, threads = math.prod(conv.kernel), tiles.threads
-    cells = threads * tiles.channels * tiles.rows * tiles.columns
+    cells = threads * tiles.channels * tiles.rows * tiles.columns + conv.factors * out
     return (
         threads * tiles.inputs * rows * columns <= machine.depth(Memory.INP)
         and threads * tiles.channels * tiles.inputs * taps <= machine.depth(Memory.WGT)
-        and cells + 2 * out <= machine.depth(Memory.ACC)
-        and cells + 2 * out <= machine.depth(Memory.OUT)
+        and cells <= min(machine.depth(Memory.ACC), machine.depth(Memory.OUT))
         and _shared_axis(conv, tiles, machine) is not None
     )
 
@@ -221,7 +228,7 @@ def choose(conv: Convolution, machine: Machine, threads: int = 2) -> Tiles:
 
 
 def expression(conv: Convolution, machine: Machine, low: int) -> tuple[te.Tensor, ...]:
-    """The tensors: inputs, weights, scales and offsets, the loaded inputs, sums, results.
+    """The tensors: inputs, weights, factors, the loaded inputs, sums, sums with bias, results.
 
     low: the least result: of a ReLU, the zero point.
     """
@@ -232,48 +239,58 @@ def expression(conv: Convolution, machine: Machine, low: int) -> tuple[te.Tensor
     (top, left, *_), operand = conv.padding, machine.operand
     x = te.placeholder((into, conv.height, conv.width, machine.block_in), operand, "x")
     w = te.placeholder((out, into, kh, kw, machine.block_out, machine.block_in), operand, "w")
-    p = te.placeholder((out, 2, machine.block_out), "i32", "p")
-    step = stride if conv.is_gathered else 1
+    p = te.placeholder((out, conv.factors, machine.block_out), "i32", "p")
+    step = conv.row_step
     zero = te.const(0, operand)
 
     def loaded(c: Any, i: Any, j: Any, k: Any) -> Any:
-        i, j = i * step - top, j * step - left
+        i, j = i * step - top, j - left
         inside = te.all(i >= 0, i < conv.height, j >= 0, j < conv.width)
         return te.if_then_else(inside, x[c, i, j, k], zero)
 
     rows = (height - 1) * stride // step + kh
-    columns = (width - 1) * stride // step + kw
+    columns = (width - 1) * stride + kw
     pixels = te.compute((into, rows, columns, machine.block_in), loaded, "pixels")
     c, i, j = te.reduce_axis(into, "c"), te.reduce_axis(kh, "i"), te.reduce_axis(kw, "j")
     k = te.reduce_axis(machine.block_in, "k")
     apart = stride // step
 
     def term(o: Any, y: Any, z: Any, n: Any) -> Any:
-        pixel = pixels[c, y * apart + i, z * apart + j, k]
+        pixel = pixels[c, y * apart + i, z * stride + j, k]
         return te.sum(pixel.astype("i32") * w[o, c, i, j, n, k].astype("i32"), axis=[c, i, j, k])
 
     sums = te.compute((out, height, width, machine.block_out), term, "sums")
 
+    biased = sums
+    if conv.has_bias:
+        biased = te.compute(
+            sums.shape,
+            lambda o, y, z, n: alu_value(AluOp.ADD, [sums[o, y, z, n], p[o, 0, n]]),
+            "biased",
+        )
+    scale = conv.factors - 2
+
     def rescaled(o: Any, y: Any, z: Any, n: Any) -> Any:
-        read = (sums[o, y, z, n], p[o, 0, n], p[o, 1, n])
+        read = (biased[o, y, z, n], p[o, scale, n], p[o, scale + 1, n])
         return alu_value(AluOp.RESCALE, read, imm=low, to=operand)
 
-    return x, w, p, pixels, sums, te.compute(sums.shape, rescaled, "y")
+    return x, w, p, pixels, sums, biased, te.compute(sums.shape, rescaled, "y")
 
 
 def scheduled(
     conv: Convolution, tiles: Tiles, machine: Machine, low: int = -128
 ) -> tuple[te.Schedule, list[te.Tensor]]:
-    """The schedule with these tiles, and the tensors of its parameters: inputs, weights, scales and
-    offsets, results.
+    """The schedule with these tiles, and the tensors of its parameters: inputs, weights, factors of
+    channels, results.
     """
-    x, w, p, pixels, sums, y = expression(conv, machine, low)
+    x, w, p, pixels, sums, biased, y = expression(conv, machine, low)
     s = te.create_schedule(y)
     result = s.cache_write(y, SCOPES[Memory.OUT])
     s[sums].set_scope(SCOPES[Memory.ACC])
     s[pixels].set_scope(SCOPES[Memory.INP])
     weights = s.cache_read(w, SCOPES[Memory.WGT], [sums])
-    factors = s.cache_read(p, SCOPES[Memory.ACC], [result])
+    readers = [biased, result] if conv.has_bias else [result]
+    factors = s.cache_read(p, SCOPES[Memory.ACC], readers)
 
     outer: list[Any] = []
     inner: list[Any] = []
@@ -289,6 +306,10 @@ def scheduled(
     s[y].bind(thread, "vthread")
     s[y].reorder(*outer, thread, *inner, lane)
     s[result].compute_at(s[y], thread)
+    if conv.has_bias:
+        s[biased].set_scope(SCOPES[Memory.ACC])
+        s[biased].compute_at(s[y], thread)
+        s[biased].tensorize(s[biased].axis[-1], alu(machine, AluOp.ADD))
     s[sums].compute_at(s[y], thread)
     o, i, j, n = s[sums].axis
     c, kh, kw, k = s[sums].reduce_axis
@@ -324,25 +345,24 @@ def packed(
     machine: Machine,
     x: np.ndarray,
     w: np.ndarray,
-    scale: np.ndarray,
-    offset: np.ndarray,
+    factors: np.ndarray,
 ) -> dict[str, np.ndarray]:
     """The parameters `x`, `w` and `p` of a program.
 
     x: i8[inputs, height, width].
     w: i8[outputs, inputs, kernel height, kernel width].
-    scale, offset: f32[outputs].
+    factors: i32[2 or 3, outputs], the bias if there is one, then the bits of scale and offset.
     """
     out, into = conv.blocks(machine)
     bo, bi = machine.block_out, machine.block_in
     more_out, more_in = out * bo - conv.outputs, into * bi - conv.inputs
     x = np.pad(x, ((0, more_in), (0, 0), (0, 0)))
     w = np.pad(w, ((0, more_out), (0, more_in), (0, 0), (0, 0)))
-    p = np.pad(np.stack([scale, offset]).astype(np.float32), ((0, 0), (0, more_out)))
+    p = np.pad(factors, ((0, 0), (0, more_out)))
     return {
         "x": x.reshape(into, bi, *x.shape[1:]).transpose(0, 2, 3, 1),
         "w": w.reshape(out, bo, into, bi, *w.shape[2:]).transpose(0, 2, 4, 5, 1, 3),
-        "p": p.reshape(2, out, bo).transpose(1, 0, 2).copy().view(i32.numpy),
+        "p": p.reshape(conv.factors, out, bo).transpose(1, 0, 2),
     }
 
 

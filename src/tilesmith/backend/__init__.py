@@ -15,12 +15,14 @@ from tilesmith.support.exports import exports
 from .base import Backend, LoopPass
 
 if TYPE_CHECKING:
+    from .accel import ACCEL
     from .c import SOURCE, VECTORS, C
     from .cpu import CPU
     from .cuda import CUDA
     from .opencl import OPENCL
 
 __all__ = [
+    "ACCEL",
     "CPU",
     "CUDA",
     "OPENCL",
@@ -39,11 +41,13 @@ _HOMES = {
     "vectors": "c",
     "opencl": "opencl",
     "cuda": "cuda",
+    "accel": "accel",
 }  # the module of each kind of target, where its backend has the kind's name in capitals
 
 __getattr__, __dir__ = exports(
     __name__,
     {
+        f"{__name__}.accel": "ACCEL",
         f"{__name__}.c": "C SOURCE VECTORS",
         f"{__name__}.cpu": "CPU",
         f"{__name__}.cuda": "CUDA",

@@ -139,6 +139,8 @@ class Backend:
         None if the backend has only kernels.
     predict: predicts the seconds of a kernel in final form, from the number of threads and the
         memory level of each argument.
+    offload: gives layers to another machine, as nodes that the host computes; None if there is
+        none.
     """
 
     name: str
@@ -158,3 +160,4 @@ class Backend:
     tools: Toolchain
     bare: Callable[[Func, Target], str] | None
     predict: Callable[[Func, Target, int, Sequence[Place]], float]
+    offload: Callable[[Graph], Graph] | None = None

@@ -106,9 +106,10 @@ def has_slow_gathers(target: Target) -> bool:
 
 def target(spec: str | Target) -> Target:
     """The target called `spec`: "native", an x86-64 level or an instruction set, a named machine,
-    the path of a description file, "c" for C text that this machine's C compiler compiles, or a
-    device ("opencl", "opencl:1", "opencl-gpu", "cuda", "cuda-sm_90a").  A level or a machine may be
-    followed by features: `x86-64-v4+avx512bf16`.
+    the path of a description file, "accel-sim" for this machine with a simulated accelerator beside
+    it, "c" for C text that this machine's C compiler compiles, or a device ("opencl", "opencl:1",
+    "opencl-gpu", "cuda", "cuda-sm_90a").  A level or a machine may be followed by features:
+    `x86-64-v4+avx512bf16`.
 
     Raises UsageError for other names and for files with invalid values, DeviceError for a missing
     device.
@@ -117,8 +118,8 @@ def target(spec: str | Target) -> Target:
         return spec
     if spec == "native":
         return host()
-    if spec == "c":
-        return _c_target()
+    if spec in _OTHERS:
+        return _OTHERS[spec]()
     if spec in CONTROLLERS:
         return _controller(spec)
     if spec.endswith(_SUFFIXES):
@@ -137,7 +138,7 @@ def target(spec: str | Target) -> Target:
     name, model = _MACHINES.get(spec, (spec, CpuModel()))
     if name not in LEVELS:
         known = ", ".join(
-            ["native", *LEVELS, *EXTENSIONS, *_MACHINES, *CONTROLLERS, "c", "opencl", "cuda"]
+            ["native", *LEVELS, *EXTENSIONS, *_MACHINES, *CONTROLLERS, *_OTHERS, "opencl", "cuda"]
         )
         raise UsageError(
             f"unknown target {spec!r}: expected one of {known}, or a file (.toml, .json)"
@@ -211,6 +212,15 @@ def _c_target() -> Target:
     Tiles are sized for 16 registers with 128-bit vectors, which suit most CPUs.
     """
     return Target("c", host().triple, "generic", frozenset(), 128, 16, CpuModel(), backend="c")
+
+
+def _accelerated() -> Target:
+    """The target "accel-sim": this machine, and a simulated accelerator beside it."""
+    return replace(host(), name="accel-sim", backend="accel")
+
+
+_OTHERS = {"c": _c_target, "accel-sim": _accelerated}
+"""Targets of other kinds by name."""
 
 
 def _controller(name: str) -> Target:

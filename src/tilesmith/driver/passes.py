@@ -125,6 +125,9 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     halos: tuple[tuple[str, GraphPass], ...] = ()
     if session.backend.has_halos:
         halos = (("halo", lambda g: add_halos(g, session.choose)),)
+    offload: tuple[tuple[str, GraphPass], ...] = ()
+    if session.backend.offload is not None:
+        offload = (("offload", session.backend.offload), ("dce-again", dce))
     lines: tuple[tuple[str, GraphPass], ...] = ()
     if session.backend.lines is not None:
         lines = (("divide-lines", lambda g: divide_long_lines(g, session)),)
@@ -139,6 +142,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     passes: tuple[tuple[str, GraphPass], ...] = (
         *(exact if options.is_strict else anywhere),
         *low,
+        *offload,
         ("split-taps", split_taps),
         *lines,
         ("winograd", lambda g: winograd(g, choice)),

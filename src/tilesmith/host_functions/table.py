@@ -14,6 +14,8 @@ Function: TypeAlias = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 
 _MODULES = ("reference", "sequences", "strings", "vectorizers")
+_ELSEWHERE = {"accelerator": "tilesmith.accel.hosted"}
+"""Functions of other packages, with their modules, which are imported at their first use."""
 _FUNCTIONS: dict[str, Function] = {}
 _PREPARED: set[str] = set()
 
@@ -41,6 +43,8 @@ def prepare(name: str, settings: str) -> Function:
     """
     for module in _MODULES:
         import_module(f"{__package__}.{module}")
+    if name in _ELSEWHERE:
+        import_module(_ELSEWHERE[name])
     function = _FUNCTIONS.get(name)
     if function is None:
         raise ModelError(

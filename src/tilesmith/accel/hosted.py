@@ -1,0 +1,78 @@
+"""Layers that run on the accelerator inside a program of the CPU: a host function that runs the
+layer's instructions in the simulator.
+
+`settings` makes the text that the program keeps; `layer` is the function that reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+
+from tilesmith.host_functions.table import host_function
+from tilesmith.ir.dtypes import dtype
+
+from .convolution import Convolution, packed, unpacked
+from .kernel import AccelKernel
+from .machine import Machine
+from .simulate import run
+from .text import parse
+
+NAME = "accelerator"
+"""The name of the host function."""
+
+
+def settings(conv: Convolution, kernel: AccelKernel) -> str:
+    """The settings of the host function for a compiled convolution, as JSON."""
+    chip, numbers = kernel.machine, (f.name for f in fields(Machine) if f.name != "operand")
+    places = {buffer.name: begin for buffer, begin in kernel.places.items()}
+    return json.dumps(
+        {
+            "convolution": asdict(conv), "operand": chip.operand.name,
+            "machine": {name: getattr(chip, name) for name in numbers},
+            "program": kernel.program.text(), "places": places, "size": kernel.size,
+        }
+    )  # fmt: skip
+
+
+@host_function(NAME, prepared=True)
+def layer(
+    convolution: dict[str, Any],
+    operand: str,
+    machine: dict[str, int],
+    program: str,
+    places: dict[str, int],
+    size: int,
+) -> Callable[..., np.ndarray]:
+    """A convolution on the simulated accelerator.
+
+    The function that is returned takes images i8[n, inputs, height, width], weights
+    i8[outputs, inputs, kernel height, kernel width] and factors i32[2 or 3, outputs] (see
+    `convolution.packed`), and returns i8[n, outputs, rows, columns].
+    """
+    conv = Convolution(**{k: _tuple(v) for k, v in convolution.items()})
+    chip = Machine(operand=dtype(operand), **machine)
+    instructions = parse(program)
+
+    def compute(images: np.ndarray, w: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        results: list[np.ndarray] = []
+        for x in images:
+            memory = np.zeros(size, np.uint8)
+            for name, array in packed(conv, chip, x, w, factors).items():
+                begin = places[name]
+                memory[begin : begin + array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
+            run(instructions, chip, memory)
+            count = conv.blocks(chip)[0] * chip.block_out * conv.result[0] * conv.result[1]
+            y = memory[places["y"] : places["y"] + count * chip.operand.bytes]
+            results.append(unpacked(conv, chip, y.view(chip.operand.numpy)))
+        return np.stack(results)
+
+    return compute
+
+
+def _tuple(value: object) -> Any:
+    return tuple(value) if isinstance(value, Sequence) else value

@@ -1,0 +1,180 @@
+"""Graph pass: convolutions of bytes that fit the accelerator run there.
+
+    i8(clip(round(f32(conv(x, w, to=i32) - c) * s + t), -128, 127))
+      ->  host(x, w, [-c, s, t]) {function=accelerator}
+
+A ReLU before the rounding is the least result.  Numbers stay the same to the bit: the ALU
+computes the same expression of f32.  What has another form, or no tiles that fit, stays on the CPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilesmith.graph.control import Host
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.rewriter import Result, Rewriter
+from tilesmith.ir.dtypes import f32, i8, i32
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.activation import Relu
+from tilesmith.ops.base import Op
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Add, Cast, Clip, Mul, Round, Sub
+from tilesmith.support.errors import ScheduleError
+
+from .convolution import Convolution, compiled
+from .hosted import NAME, settings
+from .machine import Machine
+
+
+def offload(graph: Graph, machine: Machine) -> Graph:
+    """`graph` with convolutions on the accelerator; the same object if there are none."""
+
+    def cast(r: Rewriter, n: Node) -> Result:
+        found = _layer(r, n)
+        if found is None:
+            return None
+        try:
+            kernel = compiled(found.conv, machine, low=found.low)
+        except ScheduleError:  # no tiles fit
+            return None
+        op = Host(NAME, settings(found.conv, kernel), (found.result,), "Conv")
+        made = r.add(op, found.x, found.w, r.constant(found.factors))
+        return made if n.outputs[0].dtype is i8 else r.add(n.op, made)
+
+    return Rewriter(graph, {Cast: (cast,)}).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A convolution of the graph.
+
+    conv: its shapes.
+    x, w: its operands, of bytes.
+    factors: the numbers of each channel, i32[2 or 3, outputs].
+    low: its least result.
+    result: type of the result, of bytes.
+    """
+
+    conv: Convolution
+    x: Value
+    w: Value
+    factors: np.ndarray
+    low: int
+    result: TensorType
+
+
+class _Chain:
+    """Walks from a value to what it is computed from, through nodes that nothing else reads."""
+
+    def __init__(self, r: Rewriter, value: Value) -> None:
+        self.r = r
+        self.value = value
+
+    def step(self, kind: type[Op]) -> Node | None:
+        """The node that computes the value, if it is of a kind; its first operand is next."""
+        node = self.r.producer(self.value, kind)
+        if node is None or not self.r.is_single_use(self.value):
+            return None
+        self.value = node.inputs[0]
+        return node
+
+    def constant(self, *kinds: type[Op]) -> tuple[Op, np.ndarray] | None:
+        """The node of one of the kinds that computes the value, and its constant operand."""
+        for kind in kinds:
+            node = self.r.producer(self.value, kind)
+            array = None if node is None else self.r.array(node.inputs[1])
+            if node is not None and array is not None and self.step(kind):
+                return node.op, array
+        return None
+
+
+def _layer(r: Rewriter, cast: Node) -> _Layer | None:
+    """The layer whose quantised result is that of a cast; None if it has another form."""
+    to = cast.outputs[0].dtype
+    chain = _Chain(r, cast.inputs[0])
+    clip = chain.step(Clip)
+    if not to.is_int or clip is None or not isinstance(clip.op, Clip) or clip.op.max != i8.max:
+        return None
+    low = clip.op.min
+    zero = r.producer(chain.value, Add)
+    if zero is not None and r.splat(zero.inputs[1]) == 0:
+        chain.step(Add)
+    if low is None or low < i8.min or chain.step(Round) is None:
+        return None
+    least = _limited(chain, round(low))
+    offset, scale = chain.constant(Add), chain.constant(Mul)
+    wide = chain.step(Cast)
+    if (
+        least is None
+        or offset is None
+        or scale is None
+        or wide is None
+        or wide.outputs[0].dtype is not f32
+    ):
+        return None
+    bias = chain.constant(Sub, Add)
+    node = chain.step(Conv)
+    conv = None if node is None else _shapes(node, bias is not None)
+    if node is None or conv is None:
+        return None
+    rows = [a.astype(np.float32) for _, a in (scale, offset)]
+    factors = [_of_channels(a, conv.outputs) for a in rows]
+    if bias is not None:
+        op, array = bias
+        signed = -array if isinstance(op, Sub) else array
+        factors.insert(0, _of_channels(signed.astype(np.int32), conv.outputs))
+    if any(a is None for a in factors):
+        return None
+    words = np.stack([a.view(np.int32) for a in factors if a is not None])
+    result = TensorType(i8, cast.outputs[0].shape)
+    x, w = node.inputs
+    return _Layer(conv, x, w, words, least, result)
+
+
+def _limited(chain: _Chain, low: int) -> int | None:
+    """The least result after rounding, if limits before it are a least number only; else None.
+
+    Rounding is monotone, so limits may be applied after it.
+    """
+    if chain.step(Relu):
+        return max(low, 0)
+    node = chain.step(Clip)
+    if node is None:
+        return low
+    assert isinstance(node.op, Clip)
+    least, most = node.op.min, node.op.max
+    if most is not None and round(most) < i8.max:
+        return None
+    return low if least is None else max(low, round(least))
+
+
+def _shapes(node: Node, has_bias: bool) -> Convolution | None:
+    """The shapes of a convolution of bytes with two spatial axes; None for others."""
+    op, (x, w) = node.op, node.inputs
+    assert isinstance(op, Conv)
+    shape = (*x.shape, *w.shape)
+    sizes = [n for n in shape if isinstance(n, int)]
+    strides = set(op.strides or (1, 1))
+    if not (
+        x.dtype is w.dtype is i8 and node.outputs[0].dtype is i32 and op.groups == 1
+        and len(sizes) == len(shape) == 8 and set(op.dilations) <= {1} and len(strides) == 1
+    ):  # fmt: skip
+        return None
+    _, inputs, height, width, outputs, _, kh, kw = sizes
+    pads = op.pads or (0,) * 4
+    padding = pads[0], pads[1], pads[2], pads[3]
+    return Convolution(
+        inputs=inputs, outputs=outputs, height=height, width=width, kernel=(kh, kw),
+        stride=strides.pop(), padding=padding, has_bias=has_bias,
+    )  # fmt: skip
+
+
+def _of_channels(array: np.ndarray, channels: int) -> np.ndarray | None:
+    """A constant as one number for each channel, if it has the shape of one."""
+    if array.size == 1:
+        return np.full(channels, array.ravel()[0], array.dtype)
+    is_channels = array.size == channels and array.ndim >= 3 and array.shape[-3] == channels
+    return array.ravel() if is_channels else None
