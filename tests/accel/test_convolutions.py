@@ -44,7 +44,8 @@ def wanted(conv: Convolution, low: int, given: list[np.ndarray]) -> np.ndarray:
     )
     *bias, scale, offset = factors[:, :, None, None]
     sums = sums + (bias[0] if conv.has_bias else 0)
-    found = np.rint(sums.astype(np.float32) * scale.view(np.float32) + offset.view(np.float32))
+    scale, offset = (x.view(np.float32).astype(np.float64) for x in (scale, offset))
+    found = np.rint((sums.astype(np.float32) * scale + offset).astype(np.float32))
     return np.maximum(found, low).clip(-128, 127).astype(np.int8)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from tilesmith.ir.dtypes import f32, i32
+from tilesmith.ir.dtypes import f32, f64, i32
 from tilesmith.ir.expr import Call, Expr, Var, cast, maximum, minimum
 
 A = Var("a", i32)
@@ -34,6 +34,16 @@ def _rounded(value: Expr) -> Expr:
     """The nearest integer, ties to even, within the range of i32; the least one for NaN."""
     largest = 2.0**31 - 2.0**7  # the largest f32 below 2^31
     return cast(minimum(maximum(Call("round", (value,), f32), -(2.0**31)), largest), i32)
+
+
+def _fused(a: Expr, b: Expr, c: Expr) -> Expr:
+    """The product of two f32 plus another f32, as the instruction of CPUs gives it, which doesn't
+    round the product.
+
+    A product of two f32 is exact as f64.  The sum is rounded to f64 first: that changes the f32
+    only if the sum isn't exact and the f64 lies halfway between two f32.
+    """
+    return cast(cast(a, f64) * cast(b, f64) + cast(c, f64), f32)
 
 
 class AluOp(Enum):
@@ -87,8 +97,8 @@ _MEANINGS: dict[AluOp, tuple[Expr, str]] = {
         "an f32 as the nearest integer, ties to even, and at least `b`",
     ),
     AluOp.RESCALE: (
-        maximum(_rounded(cast(A, f32) * _f32(B) + _f32(C)), LOW),
+        maximum(_rounded(_fused(cast(A, f32), _f32(B), _f32(C))), LOW),
         "an integer times one f32 plus another one, as the nearest integer, and at least `low`; "
-        "product and sum are rounded each",
+        "the product is exact, and the sum is rounded to an f32",
     ),
 }

@@ -3,8 +3,8 @@
     i8(clip(round(f32(conv(x, w, to=i32) - c) * s + t), -128, 127))
       ->  host(x, w, [-c, s, t]) {function=accelerator}
 
-A ReLU before the rounding is the least result.  Numbers stay the same to the bit: the ALU
-computes the same expression of f32.  What has another form, or no tiles that fit, stays on the CPU.
+A ReLU before the rounding is the least result.  Numbers stay those of a CPU with
+fused multiply-adds, to the bit.  What has another form, or no tiles that fit, stays on the CPU.
 """
 
 from __future__ import annotations

@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "accel": "accel",
     "cpu": "cpu",
     "c": "c",
     "source": "c",
     "vectors": "c",
     "opencl": "opencl",
     "cuda": "cuda",
-    "accel": "accel",
 }  # the module of each kind of target, where its backend has the kind's name in capitals
 
 __getattr__, __dir__ = exports(

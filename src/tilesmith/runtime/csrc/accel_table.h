@@ -117,9 +117,9 @@ static inline void alu_step(int op, int n, const int32_t *a, const int32_t *b, c
             y[i] = ts_max_i32(ts_to_i32_f32(ts_min_f32(ts_max_f32(rintf(ts_f32_of_bits_u32((uint32_t)(a[i]))), -2.1474836e+09f), 2.1474835e+09f)), b[i]);
         }
         break;
-    case ALUOP_RESCALE: /* an integer times one f32 plus another one, as the nearest integer, and at least `low`; product and sum are rounded each */
+    case ALUOP_RESCALE: /* an integer times one f32 plus another one, as the nearest integer, and at least `low`; the product is exact, and the sum is rounded to an f32 */
         for (int i = 0; i < n; i++) {
-            y[i] = ts_max_i32(ts_to_i32_f32(ts_min_f32(ts_max_f32(rintf((float)a[i] * ts_f32_of_bits_u32((uint32_t)(b[i])) + ts_f32_of_bits_u32((uint32_t)(c[i]))), -2.1474836e+09f), 2.1474835e+09f)), low);
+            y[i] = ts_max_i32(ts_to_i32_f32(ts_min_f32(ts_max_f32(rintf((float)((double)(float)a[i] * (double)ts_f32_of_bits_u32((uint32_t)(b[i])) + (double)ts_f32_of_bits_u32((uint32_t)(c[i])))), -2.1474836e+09f), 2.1474835e+09f)), low);
         }
         break;
     }
