@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 from tilesmith.codegen.targets import missing_features
 from tilesmith.ir.target import Target
 from tilesmith.perf.machine import Machine
-from tilesmith.runtime.arrays import at_home
+from tilesmith.runtime.arrays import at_home, stored_dtype
 from tilesmith.runtime.given import stored_inputs
 from tilesmith.runtime.limits import UNLIMITED, Limits
 from tilesmith.runtime.program import Program, TensorSpec
@@ -34,6 +35,7 @@ from tilesmith.support.measure import Samples
 from tilesmith.support.version import VERSION
 
 from .address import Address
+from .boards import board_target
 from .frames import Frame, Kind, array_fields, arrays_of
 from .keys import Key, key_path
 from .link import AbsentError, Link
@@ -42,6 +44,8 @@ MARGIN_SECONDS = 60.0
 """Seconds that an answer may take beyond the time of the runs that are asked for: other callers'
 requests come first.
 """
+STATIC_SECONDS, STATIC_RUNS = 60, 5
+"""Longest time of a static program, and its runs in a turn."""
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -54,6 +58,8 @@ class RemoteDevice:
     target: the machine as a target, by which models are compiled for it.
     threads: its physical cores.
     confined: the layers of protection that runs have there (`support.confine`).
+    has_python: whether its agent has Python.  Other agents run whole models with fixed shapes, and
+        do not profile or tune them.
     """
 
     @checked(UsageError)
@@ -71,8 +77,12 @@ class RemoteDevice:
         about = _json(self.link.ask(Kind.ABOUT, seconds=MARGIN_SECONDS))
         try:
             version, self.name = str(about["version"]), str(about["name"])
-            self.target = Target.from_json(about["target"])
             self.threads = int(about["cores"])
+            self.has_python = "target" in about
+            if self.has_python:
+                self.target = Target.from_json(about["target"])
+            else:
+                self.target = board_target(about["machine"], about["flags"], self.threads)
             self.confined = tuple(map(str, about["confined"]))
         except _MALFORMED as e:
             raise DeviceError(f"device {address}: its description is malformed: {e}") from None
@@ -103,7 +113,8 @@ class RemoteDevice:
         Raises ModelError if the device lacks features that the program needs, or if it is one that
         agents don't run; DeviceError.
         """
-        return RemoteRunner(program, threads or self.threads, device=self)
+        kind = RemoteRunner if self.has_python else StaticRunner
+        return kind(program, threads or self.threads, device=self)
 
     def counters(self) -> dict[str, float]:
         """Counts of the agent since its start: requests, refusals, runs, crashes, bytes, seconds of
@@ -151,21 +162,25 @@ class RemoteRunner(Runner):
         self.program, self.limits = program, limits
         self.threads = threads or self.device.threads
         _check_runs_there(program, self.device)
-        out = io.BytesIO()
-        weights = program.constants.data
-        write_program(program, out, content_key(weights))
-        self._objects: dict[str, bytes | memoryview] = {"model": out.getvalue(), "weights": weights}
+        self._objects = self._made(program)
         self._digests = {
             name: hashlib.sha256(content).hexdigest() for name, content in self._objects.items()
         }
         self._lock = Lock()
         self._is_there = False
 
+    def _made(self, program: Program) -> dict[str, bytes | memoryview]:
+        """The objects to upload, by the names of their fields."""
+        out = io.BytesIO()
+        weights = program.constants.data
+        write_program(program, out, content_key(weights))
+        return {"model": out.getvalue(), "weights": weights}
+
     def become(self, program: Program) -> None:
         self.__init__(program, self.threads, self.limits)
 
     def again(self) -> Runner:
-        return RemoteRunner(self.program, self.threads, self.limits, self.device)
+        return type(self)(self.program, self.threads, self.limits, self.device)
 
     @property
     def machine(self) -> Machine:
@@ -180,7 +195,7 @@ class RemoteRunner(Runner):
         specs = program.outputs
         is_sized = all(s.is_static for s in specs)
         kept = kept_outputs(program, stored, outs, specs) if is_sized else None
-        results = arrays_of(self._ask(Kind.RUN, stored))
+        results = self._results(stored)
         if len(results) != len(specs):
             raise DeviceError(
                 f"device {self.device.address}: expected {len(specs)} results, found {len(results)}"
@@ -194,6 +209,9 @@ class RemoteRunner(Runner):
                 results[i] = room
         typed = [r.view(s.dtype.numpy) for r, s in zip(results, specs, strict=True)]
         return as_given(typed, outs, arrays)
+
+    def _results(self, stored: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return arrays_of(self._ask(Kind.RUN, stored))
 
     def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
         stored = stored_inputs(self.program, arrays)
@@ -242,6 +260,70 @@ class RemoteRunner(Runner):
                 self._is_there = True
 
 
+class StaticRunner(RemoteRunner):
+    """A program on a machine whose agent has no Python: a static program, which the agent starts
+    for each call.
+    """
+
+    def _made(self, program: Program) -> dict[str, bytes | memoryview]:
+        # few programs need a C compiler
+        from tilesmith.runtime.standalone.program import static_program
+
+        return {"program": static_program(program, self.threads)}
+
+    def _results(self, stored: Sequence[np.ndarray]) -> list[np.ndarray]:
+        content = self.started("run", stored)
+        results, offset = [], 0
+        for s in self.program.outputs:
+            part = np.frombuffer(content[offset : offset + s.bytes], np.uint8).copy()
+            if len(part) < s.bytes:
+                raise DeviceError(
+                    f"device {self.device.address}: expected {s.bytes} bytes of {s}, found "
+                    f"{len(part)}"
+                )
+            results.append(part.view(stored_dtype(s.dtype)).reshape(s.static_shape))
+            offset += s.bytes
+        return results
+
+    def started(self, task: str, stored: Sequence[np.ndarray], runs: int = 0) -> bytes:
+        """The output of the program, for a task of `csrc/library/templates/device.c`."""
+        fields = {
+            "program": self._digests["program"],
+            "seconds": str(STATIC_SECONDS),
+            "words": f"{task} {self.threads} {runs}",
+        }
+        body = b"".join(np.ascontiguousarray(a).tobytes() for a in stored)
+        limit = STATIC_SECONDS + MARGIN_SECONDS
+        ask = self.device.link.ask
+        answer = self._sent(lambda: ask(Kind.EXEC, fields, body, limit), (self,))
+        return bytes(answer.body)
+
+    def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
+        raise DeviceError(
+            f"device {self.device.address}: an agent without Python does not time single kernels; "
+            "expected a call or `tilesmith bench`"
+        )
+
+
+def static_times(
+    runners: Sequence[StaticRunner], stored: Sequence[np.ndarray], rounds: int
+) -> list[Samples]:
+    """Times of programs on a device without Python.  In each round every program runs
+    `STATIC_RUNS` times.
+    """
+    taken: list[list[tuple[float, ...]]] = [[] for _ in runners]
+    for _ in range(rounds):
+        for times, r in zip(taken, runners, strict=True):
+            seconds = np.frombuffer(r.started("time", stored, STATIC_RUNS), np.float64)
+            if len(seconds) != STATIC_RUNS:
+                raise DeviceError(f"device {r.device.address}: its times are malformed")
+            times.append(tuple(seconds.tolist()))
+    return [
+        Samples(tuple(t for turn in turns for t in turn), tuple(map(statistics.median, turns)))
+        for turns in taken
+    ]
+
+
 def timed_in_turns(
     runners: Sequence[Runner], arrays: Sequence[Any], rounds: int, turn_seconds: float = 0.1
 ) -> list[Samples] | None:
@@ -255,6 +337,9 @@ def timed_in_turns(
     if not remote or len(remote) < len(runners) or len({r.device for r in remote}) > 1:
         return None
     first = remote[0]
+    if isinstance(first, StaticRunner):
+        stored = stored_inputs(first.program, arrays)
+        return static_times([r for r in remote if isinstance(r, StaticRunner)], stored, rounds)
     sent, body = array_fields(_named(first.program, stored_inputs(first.program, arrays)))
     fields = {"rounds": str(rounds), "turn": repr(turn_seconds), **sent}
     for number, r in enumerate(remote):

@@ -31,8 +31,8 @@ from tilesmith.support.errors import DeviceError
 VERSION = 1
 MAGIC = b"TSA%d" % VERSION
 HEAD_BYTES = 20
-FIELDS_BYTES = 64 << 10
-"""Upper bound on the size of the fields."""
+FIELDS_BYTES, MOST_FIELDS = 64 << 10, 64
+"""Upper bounds on the size and the number of the fields."""
 NONCE_BYTES = 32
 """Bytes of the random numbers in a handshake."""
 
@@ -57,6 +57,7 @@ class Kind(IntEnum):
     RATES = 10
     COUNTERS = 11
     LOGS = 12
+    EXEC = 13
     DONE = 128
     REFUSED = 129
 
@@ -180,6 +181,8 @@ def _fields(content: bytes) -> dict[str, str]:
         lines = content.decode().split("\n")[:-1]
     except UnicodeDecodeError as e:
         raise FrameError(f"expected fields in UTF-8: {e}") from None
+    if len(lines) > MOST_FIELDS:
+        raise FrameError(f"expected at most {MOST_FIELDS} fields, found {len(lines)}")
     fields: dict[str, str] = {}
     for line in lines:
         match = _FIELD.fullmatch(line)

@@ -236,7 +236,7 @@ def _write(
     if written is not None:
         _write_weights(written, programs, places, file_bytes)
     with scratch_folder() as scratch:
-        objects = _objects(programs, name, places, file_bytes, include, scratch, tools)
+        objects = library_objects(programs, name, places, file_bytes, include, scratch, tools)
         make = {"shared": tools.shared, "static": tools.static, "object": tools.merged}[format]
         make(objects, library)
     inside = sum(p.constants.nbytes for p in programs) if weights == "inside" else 0
@@ -250,7 +250,7 @@ def _write(
     )
 
 
-def _objects(
+def library_objects(
     programs: Sequence[Program], name: str, places: Sequence[Weights], file_bytes: int,
     include: Path, scratch: Path, tools: Toolchain,
 ) -> list[Path]:  # fmt: skip

@@ -1,0 +1,57 @@
+"""A model as one static program for Linux, without files: agents without Python run it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+from tilesmith.codegen.c.compiler import ZIG
+from tilesmith.runtime.program import Program
+from tilesmith.support.errors import ModelError
+from tilesmith.support.folders import scratch_folder
+
+from .export import library_objects
+from .objects import check_programs, check_system, places_of
+from .tables import header, template
+from .toolchain import SOURCES, Toolchain, toolchain
+
+_NAME = "model"
+
+
+def static_tools(tools: Toolchain, architecture: str) -> Toolchain:
+    """The tools for static programs: zig has them for musl only."""
+    if tools.compiler[: len(ZIG)] != ZIG:
+        return tools
+    return replace(tools, compiler=(*ZIG, "cc", "-target", f"{architecture}-linux-musl"))
+
+
+def static_program(program: Program, threads: int) -> bytes:
+    """A program for the program's target that reads inputs from descriptor 0 and writes outputs to
+    descriptor 1 (`csrc/library/templates/device.c`).
+
+    Raises UsageError for a program that can't be exported or without a compiler, ModelError for
+    open dimensions.
+    """
+    check_programs([program])
+    check_system([program])
+    if program.symbols or program.needs_growth:
+        raise ModelError(
+            "an agent without Python runs models with fixed shapes: expected shapes=, found open "
+            "dimensions"
+        )
+    tools = static_tools(toolchain(program.target), program.target.architecture)
+    places, file_bytes = places_of([program], _NAME, "inside")
+    with scratch_folder() as scratch:
+        include = scratch / "include"
+        include.mkdir()
+        text = header(_NAME, [program], threads, file_bytes)
+        (include / f"{_NAME}.h").write_text(text, encoding="utf-8")
+        for path in (SOURCES / "tilesmith.h", SOURCES / "library" / "tilesmith_model.h"):
+            shutil.copyfile(path, include / path.name)
+        main, made = scratch / "device.c", scratch / "device.o"
+        main.write_text(template("device.c", _NAME), encoding="utf-8")
+        tools.compile(main, made, f"-I{include}")
+        objects = library_objects([program], _NAME, places, file_bytes, include, scratch, tools)
+        whole = scratch / _NAME
+        tools.link([made, *objects], whole, "-static", "-s", "-lm", "-pthread")
+        return whole.read_bytes()
