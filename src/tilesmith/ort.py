@@ -13,7 +13,12 @@ from tilesmith.support.exports import exports
 if TYPE_CHECKING:
     from tilesmith.engines.ort.accelerated import Accelerated, accelerate
     from tilesmith.engines.ort.library import export_custom_ops
-    from tilesmith.engines.ort.session import InferenceSession, compile_context, register
+    from tilesmith.engines.ort.session import (
+        InferenceSession,
+        compile_context,
+        install,
+        register,
+    )
 
 __all__ = [
     "Accelerated",
@@ -21,6 +26,7 @@ __all__ = [
     "accelerate",
     "compile_context",
     "export_custom_ops",
+    "install",
     "register",
 ]
 
@@ -29,6 +35,6 @@ __getattr__, __dir__ = exports(
     {
         "tilesmith.engines.ort.accelerated": "Accelerated accelerate",
         "tilesmith.engines.ort.library": "export_custom_ops",
-        "tilesmith.engines.ort.session": "InferenceSession compile_context register",
+        "tilesmith.engines.ort.session": "InferenceSession compile_context install register",
     },
 )

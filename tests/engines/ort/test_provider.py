@@ -205,6 +205,21 @@ def test_without_the_provider_a_session_is_onnx_runtimes():
     assert made.get_providers() == ["CPUExecutionProvider"]
 
 
+@pytest.mark.parametrize(
+    "providers", [None, ["CPUExecutionProvider"], [("CPUExecutionProvider", {})], [NAME]]
+)
+def test_sessions_of_other_packages_use_the_provider(
+    monkeypatch: pytest.MonkeyPatch, providers: Any
+):
+    monkeypatch.setattr(onnxruntime, "InferenceSession", onnxruntime.InferenceSession)
+    ts.ort.install()
+    ts.ort.install()  # once more changes nothing
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    made = onnxruntime.InferenceSession(relu(), options, providers)
+    assert assigned(made) == {NAME: ["Relu"]}
+
+
 def test_inputs_and_outputs_are_bound_to_memory():
     made, x = session(relu()), random(3, 4)
     binding = made.io_binding()

@@ -78,6 +78,39 @@ class InferenceSession(onnxruntime.InferenceSession):
         super().__init__(path_or_bytes, options, **{"enable_fallback": 0, **kwargs})
 
 
+class _Installed(InferenceSession):
+    """The class of sessions that other packages make after `install`."""
+
+    def __init__(
+        self,
+        path_or_bytes: str | bytes | os.PathLike[str],
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        named = {p[0] if isinstance(p, tuple) and p else p for p in providers or ()}
+        if named <= {"CPUExecutionProvider"}:
+            providers = provider_options = None
+        super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
+
+
+def install() -> None:
+    """Let sessions that other packages make from now on use the execution provider.
+
+        import tilesmith as ts
+        ts.ort.install()
+
+    `onnxruntime.InferenceSession` is replaced.  Sessions that name no provider, or only the CPU's,
+    get ours; others stay as they are.  Call it before packages are imported that use
+    `from onnxruntime import InferenceSession`.
+
+    Raises UsageError if ONNX Runtime is older than 1.24.
+    """
+    register()
+    onnxruntime.InferenceSession = _Installed
+
+
 def _options(sess_options: Any) -> Any:
     """The caller's options, or new ones.  Raises UsageError for another object."""
     if sess_options is None:
