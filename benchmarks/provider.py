@@ -34,7 +34,7 @@ from conformance import CRASHED, KINDS, PASSED, REFUSED, SECONDS, WRONG, Outcome
 
 ROUNDS = 15
 TURN_SECONDS = 0.1
-SESSIONS, EVERY = 300, 50
+SESSIONS, EVERY = 500, 50
 
 
 def session(model: Any, threads: int, own: bool) -> Any:

@@ -150,9 +150,10 @@ class Library:
             builder.import_symbol(name, address)
         for name in symbols:
             builder.export_symbol(name)
-        self._jit = _jit()
+        number = next(_library_numbers)
+        self._jit = _jit(number // _LIBRARIES)
         try:
-            self._tracker: Any = builder.link(self._jit, f"tilesmith.{next(_library_numbers)}")
+            self._tracker: Any = builder.link(self._jit, f"tilesmith.{number}")
         except RuntimeError as e:
             raise ModelError(f"the object code does not link: {e}") from e
 
@@ -161,9 +162,16 @@ class Library:
         return self._tracker[symbol]
 
 
+_LIBRARIES = 64
+"""Libraries that one linker makes.  A linker keeps 9 KB for each library, also for those that exist
+no more, and to make a linker takes as long as to link a few libraries.
+"""
+
+
 @lru_cache(maxsize=1)
-def _jit() -> llvm.LLJIT:
-    """The process's linker.  The target machine given to it only determines the platform.
+def _jit(_: int) -> llvm.LLJIT:
+    """The process's linker, a new one for each number; the libraries of an old one keep it alive.
+    The target machine given to it only determines the platform.
 
     Code addresses constants by 32-bit offsets.  LLVM's older linker maps each section separately.
     In a process that has mapped more than 2 GiB, the constants may then be too far away, and the
