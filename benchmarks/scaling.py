@@ -3,22 +3,27 @@
     python benchmarks/scaling.py MODEL... --threads 4 16 64          # trip counts, expected times
     python benchmarks/scaling.py MODEL... --threads 16 --measured    # trip counts, measured times
     python benchmarks/scaling.py MODEL... --threads 2 --check        # beside a measurement
+    python benchmarks/scaling.py MODEL... --threads 16 --streams     # a call on each core instead
 
 Without `--measured` nothing is run, so that any target will do: `--target server-64`.  With it, the
 time of each kernel with one thread is measured here, in a program scheduled for that many threads.
 `--check` measures that program with all of its threads, too.  Kernels that lose most come first.
+
+`--streams` expects calls with one thread side by side, one on each core (`ts.Streams`).  They share
+only the last-level cache and memory, whose rates are divided among them.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from tilesmith import driver
 from tilesmith.perf.cost import Setting, predict
-from tilesmith.perf.machine import nominal
+from tilesmith.perf.machine import Machine, nominal
 from tilesmith.perf.scaling import Division, Scaling, division, scaling
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import Program
@@ -35,10 +40,14 @@ def main() -> None:
     parser.add_argument("--target", default="native")
     parser.add_argument("--measured", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--streams", action="store_true")
     parser.add_argument("--repeats", type=int, default=30)
     arguments = parser.parse_args()
     for model in arguments.models:
         for threads in arguments.threads:
+            if arguments.streams:
+                show_streams(model, arguments.target, threads)
+                continue
             options = Options.from_environment(
                 target=arguments.target, threads=threads, use_records=False
             )
@@ -60,6 +69,32 @@ def main() -> None:
                         f"    {lost:6.1%} of the time lost: serial {d.serial:.0%}, imbalance "
                         f"{d.imbalance * threads:.0%} of a fair part, {d.forks:.0f} forks: {label}"
                     )
+
+
+def show_streams(model: Path, target: str, streams: int) -> None:
+    """Print the expected efficiency of calls on each core, and the kernels that lose most."""
+    options = Options.from_environment(target=target, threads=1, use_records=False)
+    program = driver.compile_model(driver.Request(model, options))
+    alone = nominal(program.target)
+    shared = beside(alone, streams)
+    rows = []
+    for call in program.calls:
+        work = program.kernels[call.symbol].work
+        one, each = (predict(work, m, program.target, Setting(1)).seconds for m in (alone, shared))
+        rows.append((call.label, one, each))
+    before, after = sum(r[1] for r in rows), sum(r[2] for r in rows)
+    print(f"{model.stem}, {streams} streams: efficiency {before / after:.0%}")
+    for label, one, each in sorted(rows, key=lambda r: r[1] - r[2])[:SHOWN]:
+        if each - one > 0.002 * after:
+            print(f"    {(each - one) / after:6.1%} of the time lost to shared memory: {label}")
+
+
+def beside(machine: Machine, streams: int) -> Machine:
+    """The rates of one thread while as many streams of one thread run."""
+    one, all_ = machine.at(1), machine.at(streams)
+    names = ("l3", "l3_write", "dram", "dram_write")
+    parts = {n: min(getattr(one, n), getattr(all_, n) / streams) for n in names}
+    return replace(machine, rates=(replace(one, **parts),))
 
 
 def divided(

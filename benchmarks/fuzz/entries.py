@@ -324,6 +324,7 @@ SELVES: dict[type, Callable[[], Any]] = {
     te.Schedule: schedule,
     ts.RemoteDevice: lambda: _device(os.getpid()),
     ts.Service: lambda: _service(os.getpid()),
+    ts.Streams: lambda: ts.Streams(executable(), streams=1),
     te.Stage: lambda: schedule()["C"],
     steps.Step: lambda: steps.Unroll("C", "i"),
     ts.Target: _target,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tilesmith.search_space.templates import register_template
     from tilesmith.serving.batcher import Batcher
     from tilesmith.serving.service import Service
+    from tilesmith.serving.streams import Streams
     from tilesmith.support.errors import (
         AccuracyError,
         DeadlineError,
@@ -75,6 +76,7 @@ __all__ = [
     "ScheduleError",
     "Service",
     "SignatureError",
+    "Streams",
     "Target",
     "TilesmithError",
     "Trainer",
@@ -130,6 +132,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.runtime.signing": "verify",
         "tilesmith.serving.batcher": "Batcher",
         "tilesmith.serving.service": "Service",
+        "tilesmith.serving.streams": "Streams",
         "tilesmith.support.errors": "AccuracyError DeadlineError DeviceError ExpressionError "
         "InternalError ModelError ScheduleError SignatureError TilesmithError UnavailableError "
         "UnsupportedError UsageError",
