@@ -17,7 +17,7 @@ from tilesmith.support.exports import exports
 from tilesmith.support.version import VERSION
 
 if TYPE_CHECKING:
-    from tilesmith import ncnn, ort, te, torch, training
+    from tilesmith import ncnn, ort, te, tflite, torch, training
     from tilesmith.driver import build, check, compile, load
     from tilesmith.driver.compiler import tensor_intrinsics
     from tilesmith.driver.exporting import export
@@ -102,6 +102,7 @@ __all__ = [
     "save_onnx",
     "te",
     "tensor_intrinsics",
+    "tflite",
     "torch",
     "training",
     "tune",
@@ -140,6 +141,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.ncnn": "",
         "tilesmith.ort": "",
         "tilesmith.te": "",
+        "tilesmith.tflite": "",
         "tilesmith.torch": "",
         "tilesmith.training": "",
         "tilesmith.training.trainer": "Trainer",

@@ -1,0 +1,1 @@
+"""Delegates for the interpreters of TensorFlow Lite and LiteRT."""
