@@ -10,7 +10,8 @@ time of each kernel with one thread is measured here, in a program scheduled for
 `--check` measures that program with all of its threads, too.  Kernels that lose most come first.
 
 `--streams` expects calls with one thread side by side, one on each core (`ts.Streams`).  They share
-only the last-level cache and memory, whose rates are divided among them.
+the weights, the last-level cache and memory, whose rates are divided among them.  As elsewhere, a
+kernel's inputs that the kernel before it wrote are expected in its core's cache.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from pathlib import Path
 import numpy as np
 
 from tilesmith import driver
-from tilesmith.perf.cost import Setting, predict
+from tilesmith.perf.cost import Place, Setting, constants_place, predict
 from tilesmith.perf.machine import Machine, nominal
 from tilesmith.perf.scaling import Division, Scaling, division, scaling
+from tilesmith.program.nodes import KernelCall
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import Program
 from tilesmith.support.options import Options
@@ -77,16 +79,26 @@ def show_streams(model: Path, target: str, streams: int) -> None:
     program = driver.compile_model(driver.Request(model, options))
     alone = nominal(program.target)
     shared = beside(alone, streams)
+    arenas = program.constants.nbytes + np.array([1, streams]) * program.arena_bytes
+    kept = [constants_place(float(size), program.target) for size in arenas]
     rows = []
     for call in program.calls:
         work = program.kernels[call.symbol].work
-        one, each = (predict(work, m, program.target, Setting(1)).seconds for m in (alone, shared))
+        one, each = (
+            predict(work, m, program.target, setting(call, place)).seconds
+            for m, place in zip((alone, shared), kept, strict=True)
+        )
         rows.append((call.label, one, each))
     before, after = sum(r[1] for r in rows), sum(r[2] for r in rows)
     print(f"{model.stem}, {streams} streams: efficiency {before / after:.0%}")
     for label, one, each in sorted(rows, key=lambda r: r[1] - r[2])[:SHOWN]:
         if each - one > 0.002 * after:
             print(f"    {(each - one) / after:6.1%} of the time lost to shared memory: {label}")
+
+
+def setting(call: KernelCall, constants: Place) -> Setting:
+    """One thread, with the constants at a level of memory and other arguments in the cache."""
+    return Setting(1, [constants if a.kind == "constant" else "l1" for a in call.args])
 
 
 def beside(machine: Machine, streams: int) -> Machine:

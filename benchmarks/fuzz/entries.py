@@ -533,6 +533,8 @@ VALUES: dict[str, Callable[[], Any]] = {
     "Array.__setitem__.indices": lambda: 0,
     "Array.__setitem__.value": lambda: 1.0,
     "Builder.add.op": Exp,
+    "Builder.part.inputs": lambda: [_graph()[1]],
+    "Builder.part.output": lambda: _graph()[1],
     "Builder.add.*inputs": lambda: _graph()[1],
     **{
         f"{f}.seconds": lambda: 0.01
