@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -327,10 +328,12 @@ def scheduled(
     return s, [x, w, p, y]
 
 
+@lru_cache(maxsize=64)
 def compiled(
     conv: Convolution, machine: Machine, *, threads: int = 2, low: int = -128
 ) -> AccelKernel:
-    """The program of a convolution with the tiles of least predicted time.
+    """The program of a convolution with the tiles of least predicted time; kept, since networks
+    repeat layers.
 
     Its parameters are `x`, `w`, `p` and `y`; see `packed`.
 
