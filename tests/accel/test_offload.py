@@ -82,6 +82,22 @@ def test_a_residual_block_equals_the_cpus(
     np.testing.assert_array_equal(ts.load(tmp_path / "m.tsm")(image), beside(image))
 
 
+def test_dense_layers_equal_the_cpus(tmp_path: Path):
+    m = Model(np.int8)
+    x = m.quantised("x", 0.05)
+    for inputs, outputs in ((24, 64), (64, 20)):
+        w = m.rng.integers(-127, 128, (inputs, outputs)).astype(np.int8)
+        scales = m.rng.uniform(0.001, 0.01, outputs).astype(np.float32)
+        made = [*map(m.constant, (w, scales, np.zeros(outputs, np.int8)))]
+        w = m.node("DequantizeLinear", made, axis=1)
+        x = m.quantised(m.node("MatMul", [x, w]), 0.2)
+    path = m.saved(tmp_path / "m.onnx", [2, 7, 24], x)
+    rows = np.random.default_rng(6).standard_normal((2, 7, 24), np.float32) * 3
+    beside = ts.compile(path, target="accel-sim")
+    assert calls(beside) == 2
+    np.testing.assert_array_equal(beside(rows), ts.compile(path)(rows))
+
+
 def test_what_the_accelerator_lacks_runs_on_the_cpu(tmp_path: Path):
     m = Model(np.int8)
     x = m.quantised("x", 0.05)

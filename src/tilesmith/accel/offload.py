@@ -1,14 +1,16 @@
-"""Graph pass: convolutions of bytes that fit the accelerator run there.
+"""Graph pass: convolutions and dense layers of bytes that fit the accelerator run there.
 
     i8(clip(round(f32(conv(x, w, to=i32) - c) * s + t), -128, 127))
       ->  host(x, w, [-c, s, t]) {function=accelerator}
 
-A ReLU before the rounding is the least result.  Numbers stay those of a CPU with
-fused multiply-adds, to the bit.  What has another form, or no tiles that fit, stays on the CPU.
+A dense layer is a convolution of 1 x 1 whose pixels are its rows.  A ReLU before the rounding is
+the least result.  Numbers stay those of a CPU with fused multiply-adds, to the bit.  What has
+another form, or no tiles that fit, stays on the CPU.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +24,8 @@ from tilesmith.ops.activation import Relu
 from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add, Cast, Clip, Mul, Round, Sub
+from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.shape import Reshape, Transpose
 from tilesmith.support.errors import ScheduleError
 
 from .convolution import Convolution, compiled
@@ -30,7 +34,7 @@ from .machine import Machine
 
 
 def offload(graph: Graph, machine: Machine) -> Graph:
-    """`graph` with convolutions on the accelerator; the same object if there are none."""
+    """`graph` with layers on the accelerator; the same object if there are none."""
 
     def cast(r: Rewriter, n: Node) -> Result:
         found = _layer(r, n)
@@ -40,8 +44,7 @@ def offload(graph: Graph, machine: Machine) -> Graph:
             kernel = compiled(found.conv, machine, low=found.low)
         except ScheduleError:  # no tiles fit
             return None
-        op = Host(NAME, settings(found.conv, kernel), (found.result,), "Conv")
-        made = r.add(op, found.x, found.w, r.constant(found.factors))
+        made = found.add(r, settings(found.conv, kernel))
         return made if n.outputs[0].dtype is i8 else r.add(n.op, made)
 
     return Rewriter(graph, {Cast: (cast,)}).run()
@@ -49,21 +52,38 @@ def offload(graph: Graph, machine: Machine) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A convolution of the graph.
+    """A convolution or a dense layer of the graph.
 
+    node: the product.
     conv: its shapes.
-    x, w: its operands, of bytes.
     factors: the numbers of each channel, i32[2 or 3, outputs].
     low: its least result.
-    result: type of the result, of bytes.
+    result: the shape of the result.
     """
 
+    node: Node
     conv: Convolution
-    x: Value
-    w: Value
     factors: np.ndarray
     low: int
-    result: TensorType
+    result: tuple[int, ...]
+
+    def add(self, r: Rewriter, settings: str) -> Value:
+        """The result of bytes, computed by the host function with these settings."""
+        x, w = self.node.inputs
+        factors, conv = r.constant(self.factors), self.conv
+        if isinstance(self.node.op, Conv):
+            op = Host(NAME, settings, (TensorType(i8, self.result),), "Conv")
+            return r.add(op, x, w, factors)
+        rows = conv.width
+        x = r.add(Transpose((1, 0)), r.add(Reshape((rows, conv.inputs)), x))
+        x = r.add(Reshape((1, conv.inputs, 1, rows)), x)
+        array = r.array(w)
+        assert array is not None and isinstance(self.node.op, MatMul)  # `_dense` asked for it
+        array = array if self.node.op.transpose_b else array.T
+        w = r.constant(np.ascontiguousarray(array)[:, :, None, None])
+        op = Host(NAME, settings, (TensorType(i8, (1, conv.outputs, 1, rows)),), "MatMul")
+        y = r.add(Reshape((conv.outputs, rows)), r.add(op, x, w, factors))
+        return r.add(Reshape(self.result), r.add(Transpose((1, 0)), y))
 
 
 class _Chain:
@@ -105,33 +125,31 @@ def _layer(r: Rewriter, cast: Node) -> _Layer | None:
     if low is None or low < i8.min or chain.step(Round) is None:
         return None
     least = _limited(chain, round(low))
-    offset, scale = chain.constant(Add), chain.constant(Mul)
+    offset = chain.constant(Add) or (Add(), np.zeros((), np.float32))
+    scale = chain.constant(Mul)
     wide = chain.step(Cast)
-    if (
-        least is None
-        or offset is None
-        or scale is None
-        or wide is None
-        or wide.outputs[0].dtype is not f32
-    ):
+    if least is None or scale is None or wide is None or wide.outputs[0].dtype is not f32:
         return None
     bias = chain.constant(Sub, Add)
-    node = chain.step(Conv)
-    conv = None if node is None else _shapes(node, bias is not None)
-    if node is None or conv is None:
+    node = chain.step(Conv) or chain.step(MatMul)
+    result = [n for n in cast.outputs[0].shape if isinstance(n, int)]
+    if node is None or len(result) < cast.outputs[0].type.rank:
+        return None
+    shapes = _shapes if isinstance(node.op, Conv) else _dense
+    conv = shapes(r, node, bias is not None)
+    if conv is None:
         return None
     rows = [a.astype(np.float32) for _, a in (scale, offset)]
-    factors = [_of_channels(a, conv.outputs) for a in rows]
+    behind = 2 if isinstance(node.op, Conv) else 0
+    factors = [_of_channels(a, conv.outputs, behind) for a in rows]
     if bias is not None:
         op, array = bias
         signed = -array if isinstance(op, Sub) else array
-        factors.insert(0, _of_channels(signed.astype(np.int32), conv.outputs))
+        factors.insert(0, _of_channels(signed.astype(np.int32), conv.outputs, behind))
     if any(a is None for a in factors):
         return None
     words = np.stack([a.view(np.int32) for a in factors if a is not None])
-    result = TensorType(i8, cast.outputs[0].shape)
-    x, w = node.inputs
-    return _Layer(conv, x, w, words, least, result)
+    return _Layer(node, conv, words, least, tuple(result))
 
 
 def _limited(chain: _Chain, low: int) -> int | None:
@@ -151,7 +169,25 @@ def _limited(chain: _Chain, low: int) -> int | None:
     return low if least is None else max(low, round(least))
 
 
-def _shapes(node: Node, has_bias: bool) -> Convolution | None:
+def _dense(r: Rewriter, node: Node, has_bias: bool) -> Convolution | None:
+    """The shapes of a product of bytes with a constant matrix; None for others."""
+    op, (x, w) = node.op, node.inputs
+    assert isinstance(op, MatMul)
+    extents = [n for n in x.shape if isinstance(n, int)]
+    array = r.array(w)
+    if not (
+        x.dtype is w.dtype is i8 and node.outputs[0].dtype is i32 and not op.transpose_a
+        and len(extents) == x.type.rank >= 2 and array is not None and array.ndim == 2
+    ):  # fmt: skip
+        return None
+    outputs = array.shape[0 if op.transpose_b else 1]
+    rows = math.prod(extents[:-1])
+    return Convolution(
+        inputs=extents[-1], outputs=outputs, height=1, width=rows, has_bias=has_bias
+    )  # fmt: skip
+
+
+def _shapes(r: Rewriter, node: Node, has_bias: bool) -> Convolution | None:
     """The shapes of a convolution of bytes with two spatial axes; None for others."""
     op, (x, w) = node.op, node.inputs
     assert isinstance(op, Conv)
@@ -172,9 +208,13 @@ def _shapes(node: Node, has_bias: bool) -> Convolution | None:
     )  # fmt: skip
 
 
-def _of_channels(array: np.ndarray, channels: int) -> np.ndarray | None:
-    """A constant as one number for each channel, if it has the shape of one."""
+def _of_channels(array: np.ndarray, channels: int, behind: int) -> np.ndarray | None:
+    """A constant as one number for each channel, if it has the shape of one.
+
+    behind: number of the result's axes behind that of the channels.
+    """
     if array.size == 1:
         return np.full(channels, array.ravel()[0], array.dtype)
-    is_channels = array.size == channels and array.ndim >= 3 and array.shape[-3] == channels
+    axis = array.ndim - 1 - behind
+    is_channels = array.size == channels and axis >= 0 and array.shape[axis] == channels
     return array.ravel() if is_channels else None
