@@ -376,6 +376,15 @@ def test_a_condition_may_read_another_func():
     np.testing.assert_array_equal(np.asarray(g.realize([6, 6])), wanted)
 
 
+def test_a_condition_on_the_func_itself_sees_the_updates_before():
+    f = hl.Func("f")
+    f[()] = 1
+    r = hl.RDom([(0, 6)])
+    r.where(f[()] < 8)
+    f[()] += r
+    assert f.realize([])[()] == 11  # 1 + 0 + 1 + 2 + 3 + 4
+
+
 def test_a_sum_counts_only_the_elements_that_its_condition_allows():
     image = picture(16, 16)
     r = hl.RDom([(0, 16), (0, 16)])
@@ -508,6 +517,33 @@ def test_a_special_case_is_chosen_by_sizes_and_parameters():
         wide.set(value)
         assert (f"vectorized({lanes})" if lanes else "for x in range(20)") in str(f.loops(size))
         np.testing.assert_array_equal(np.asarray(f.realize(size)), 3 * np.arange(size))
+
+
+@pytest.mark.parametrize("where", [x + 1, y])
+def test_an_update_has_each_coordinate_in_its_own_dimension(where):
+    f = hl.Func("f")
+    f[x] = x
+    with pytest.raises(ExpressionError, match="which must be a coordinate in its own dimension"):
+        f[where] = 3
+
+
+def test_an_update_outside_of_what_is_realized_is_refused():
+    f = hl.Func("f")
+    r = hl.RDom([(0, 5)])
+    f[x] = 0
+    f[3 * r] = r + 1
+    np.testing.assert_array_equal(np.asarray(f.realize([13]))[::3], np.arange(1, 6))
+    with pytest.raises(UsageError, match=r"an update uses \[\(0, 12\)\]; realize these, or clamp"):
+        f.realize([6])
+
+
+def test_a_saturated_float_is_the_nearest_integer_of_the_type():
+    values = hl.Buffer(np.array([3e9, -3e9, 1.5, np.inf], np.float32))
+    f = hl.Func("f")
+    f[x] = (hl.i32_sat(values[x]), hl.u8_sat(values[x]))
+    whole, small = (np.asarray(v).tolist() for v in f.realize([4]))
+    assert whole == [2**31 - 1, -(2**31), 1, 2**31 - 1]
+    assert small == [255, 0, 1, 255]
 
 
 def test_memory_of_a_func_has_another_order_of_dimensions():

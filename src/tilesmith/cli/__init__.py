@@ -57,6 +57,7 @@ VERBS = {
     "opt": "Run chosen passes and print any stage of the IR.",
     "inspect": "Say what a model's file is.",
     "ops": "List the operators that are supported.",
+    "migrate": "Show a program for TVM or Halide with our own names.",
     "doctor": "Show what was detected about this machine.",
 }
 

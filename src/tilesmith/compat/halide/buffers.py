@@ -141,10 +141,6 @@ class Buffer:
         """Set the coordinates of the first element."""
         self.mins = list(mins)
 
-    def translate(self, steps: Sequence[int]) -> None:
-        """Add to the coordinates of all elements."""
-        self.mins = [m + s for m, s in zip(self.mins, steps, strict=True)]
-
     def fill(self, value: Any) -> None:
         self.array[...] = value
 
@@ -306,9 +302,6 @@ class ImageParam(Image):
 
     def is_set(self) -> bool:
         return self._buffer is not None
-
-    def reset(self) -> None:
-        self._buffer = None
 
     def __getitem__(self, where: Any) -> Expr:
         return read(self.source, self.dimensions(), where)

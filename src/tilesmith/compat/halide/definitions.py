@@ -121,6 +121,14 @@ class Function:
             )
         args = tuple(as_expr(p).ir if isinstance(as_expr(p), Var) else index_of(p) for p in places)
         given = tuple(self._fitting(v, s.dtype) for v, s in zip(values, self.sources, strict=True))
+        kept = [own for arg, own in zip(args, pure.args, strict=True) if arg is own]
+        for v in coordinates_in(args):
+            if v not in set(kept):
+                raise ExpressionError(
+                    f"{self._name}: an update uses {v}, which must be a coordinate in its own "
+                    f"dimension; found {', '.join(map(str, args))}, expected "
+                    f"{', '.join(map(str, pure.args))}, numbers or variables of an RDom"
+                )
         self._check(args, given)
         made = Definition(args, given, domain_of((*args, *given)))
         for load in loads(given):

@@ -93,9 +93,6 @@ class RDom(Operators):
     def __getitem__(self, n: int) -> RVar:
         return self._number(n)
 
-    def __len__(self) -> int:
-        return len(self.vars)
-
     def __iter__(self) -> Iterator[RVar]:
         return iter(self.vars)
 

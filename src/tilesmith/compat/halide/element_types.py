@@ -37,9 +37,6 @@ class Type:
     def is_uint(self) -> bool:
         return self.dtype.kind in ("uint", "bool")
 
-    def is_bool(self) -> bool:
-        return self.dtype.is_bool
-
     def max(self) -> Const:
         """The largest finite value."""
         d = self.dtype

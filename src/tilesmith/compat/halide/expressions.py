@@ -135,10 +135,6 @@ class Var(Expr):
     def name(self) -> str:
         return self._name
 
-    @staticmethod
-    def outermost() -> NoReturn:
-        raise ExpressionError("Var.outermost(): use compute_root, or name the outermost loop")
-
     def __repr__(self) -> str:
         return f"<Var {self._name}>"
 
@@ -265,14 +261,11 @@ def saturating_cast(t: Any, e: Any) -> Expr:
     x, d = as_expr(e), as_type(t).dtype
     if d.is_float:
         return cast(t, x)
-    number = (lambda n: float(n)) if x.dtype.is_float else (lambda n: n)
-    low, high = (number(n) for n in (d.min, d.max))
-    if not x.dtype.is_float:
-        low, high = max_of(low, x.dtype.min), min_of(high, x.dtype.max)
+    if x.dtype.is_float:  # the largest integer may have no float of its own
+        last = float(np.nextafter(x.dtype.numpy.type(d.max), x.dtype.numpy.type(0)))
+        return select(x > last, Expr(const(d.max, d)), cast(t, clamp(x, float(d.min), last)))
+    low, high = sorted([d.min, d.max, x.dtype.min, x.dtype.max])[1:3]  # where both ranges meet
     return cast(t, clamp(x, low, high))
-
-
-max_of, min_of = max, min
 
 
 def _converter(name: str, convert: Callable[[Any, Any], Expr] = cast) -> Callable[[Any], Expr]:

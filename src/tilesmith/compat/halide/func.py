@@ -108,17 +108,11 @@ class Func(Function, Loops):
     def values(self) -> tuple[Expr, ...]:
         return tuple(map(Expr, self.pure.values))
 
-    def outputs(self) -> int:
-        return len(self.pure.values)
-
     def type(self) -> Type:
         return Type(self.pure.values[0].dtype)
 
     def types(self) -> list[Type]:
         return [Type(v.dtype) for v in self.pure.values]
-
-    def output_types(self) -> list[Type]:
-        return self.types()
 
     # definitions
 

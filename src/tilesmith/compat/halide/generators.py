@@ -33,6 +33,11 @@ from .func import Func
 from .pipeline import Pipeline
 from .targets import Target
 
+__all__ = [
+    "Generator", "GeneratorParam", "Input", "InputBuffer", "InputScalar", "Output", "OutputBuffer",
+    "OutputFunc", "generator", "main",
+]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class GeneratorParam:
@@ -224,7 +229,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("-g", required=True, choices=sorted(_REGISTERED))
     parser.add_argument("-o", required=True)
     parser.add_argument("-f", default="")
-    parser.add_argument("-e", default="")
     parser.add_argument("params", nargs="*")
     given = parser.parse_args(argv)
     params = dict(p.split("=", 1) for p in given.params)

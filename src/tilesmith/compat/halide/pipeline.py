@@ -230,13 +230,11 @@ class Pipeline:
         """Write the loops as text, for the sizes that the program states."""
         Path(filename).write_text(str(self.lowered(self.estimated(), arguments).loops("main")))
 
-    def apply_autoscheduler(self, target: Any = None, params: Any = None) -> None:
+    def apply_autoscheduler(self, *given: Any, **params: Any) -> None:
         """Let Tilesmith choose the schedule."""
         self._automatic = True
 
-    def auto_schedule(self, name: str = "", target: Any = None, params: Any = None) -> None:
-        """Let Tilesmith choose the schedule."""
-        self._automatic = True
+    auto_schedule = apply_autoscheduler
 
 
 def _estimate(func: Function) -> Box:

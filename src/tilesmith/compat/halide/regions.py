@@ -237,15 +237,15 @@ class Resolved:
         whole = box
         pure = func.definitions[0].args
         for d in self.definitions[func][1:]:
-            facts = d.context(box, pure)
-            places = [d.args, *(n.indices for n in loads(d.values)
-                                if getattr(n.buffer, "owner", None) is func)]  # fmt: skip
-            for place in places:
-                ends = [
-                    own if index is v else bounds(index, facts, func, None)
-                    for index, v, own in zip(place, pure, box, strict=True)
-                ]
-                whole = _union(whole, ends)
+            for roots, inside in (((*d.args, *d.values), True), (d.where, False)):
+                facts = d.context(box, pure, inside)
+                read = [n.indices for n in loads(roots) if n.buffer in func.sources]
+                for place in [d.args, *read] if inside else read:
+                    ends = [
+                        own if index is v else bounds(index, facts, func, None)
+                        for index, v, own in zip(place, pure, box, strict=True)
+                    ]
+                    whole = _union(whole, ends)
         if is_output and whole != box:
             raise UsageError(
                 f"{func.name()} is realized for {box} (first and last coordinate of each "

@@ -12,7 +12,7 @@ from tilesmith.support.errors import ScheduleError
 from tilesmith.te.tensor import KNOWN
 
 from .domains import DOMAINS, Domain, RVar
-from .expressions import Var
+from .expressions import Expr, Var
 from .schedules import Fuse, Split, name_of
 
 _REDUCERS = {r.operation: r for r in KNOWN}
@@ -100,13 +100,13 @@ def factored(func: Any, number: int, pairs: list[tuple[Any, Any]], partial: Any)
     names = func.args()
     starts = [ir.const(neutral(op, s.dtype).value, s.dtype) for (op, _), s in
               zip(combined, func.sources, strict=True)]  # fmt: skip
-    partial[(*names, *lead)] = tuple(map(_expr, starts))
-    places = (*(_place(inside(a)) for a in definition.args), *lead)
+    partial[(*names, *lead)] = tuple(map(Expr, starts))
+    places = (*(Expr(inside(a), True) for a in definition.args), *lead)
     olds = list(partial[places])
     partial[places] = tuple(
-        _expr(ir.binary(op, old.ir, inside(e))) for old, (op, e) in zip(olds, combined, strict=True)
+        Expr(ir.binary(op, old.ir, inside(e))) for old, (op, e) in zip(olds, combined, strict=True)
     )
-    rows = [outer[n] - _expr(axes[n][1][0], True) for n in kept]
+    rows = [outer[n] - Expr(axes[n][1][0], True) for n in kept]
     parts = list(partial[(*names, *rows)])
     func.definitions[number + 1] = type(definition)(
         func.definitions[0].args,
@@ -116,16 +116,6 @@ def factored(func: Any, number: int, pairs: list[tuple[Any, Any]], partial: Any)
         ),
         domains[1],
     )
-
-
-def _expr(e: Value, is_coordinate: bool = False) -> Any:
-    from .expressions import Expr
-
-    return Expr(e, is_coordinate)
-
-
-def _place(e: Value) -> Any:
-    return _expr(e, True)
 
 
 def _loops(definition: Any) -> tuple[dict[str, Any], dict[Value, Value], list[Value]]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 from tilesmith.ir import expr as ir
 from tilesmith.support.errors import UsageError
 
+from ..names import elsewhere
 from .domains import RDom, RVar
 from .expressions import Var, as_expr
 
@@ -20,13 +21,15 @@ _FRESH = itertools.count()
 
 
 class TailStrategy(Enum):
-    """What happens to iterations that a split leaves over.  The values are Tilesmith's tails."""
+    """What happens to iterations that a split leaves over.  The values are Tilesmith's tails; what
+    never shows in a result is one tail.
+    """
 
     Auto = "peel"
-    ShiftInwards = "peel "
-    Predicate = "peel  "
-    PredicateLoads = "peel   "
-    PredicateStores = "peel    "
+    ShiftInwards = "peel"  # noqa: PIE796
+    Predicate = "peel"  # noqa: PIE796
+    PredicateLoads = "peel"  # noqa: PIE796
+    PredicateStores = "peel"  # noqa: PIE796
     GuardWithIf = "guard"
     RoundUp = "roundup"
 
@@ -96,7 +99,7 @@ class Steps:
         return repr((self.steps, [(id(cond), special) for cond, special in self.special]))
 
 
-_ELSEWHERE = {
+ELSEWHERE = {
     **dict.fromkeys(
         ("gpu", "gpu_tile", "gpu_blocks", "gpu_threads", "gpu_lanes", "gpu_single_thread"),
         "tilesmith.te: s[t].bind(axis, 'blockIdx.x') divides a loop among the blocks of a GPU",
@@ -109,20 +112,14 @@ _ELSEWHERE = {
     "memoize": "compute_root; results are kept for one call",
     "hoist_storage": "store_at, or nothing: memory is allocated once for a call",
     "prefetch": "tilesmith.te: s[t].prefetch(tensor, axis, offset)",
-    "trace_stores": "f.compute_root() and a realize of f to see its values, or print_loop_nest()",
-    "trace_loads": "f.compute_root() and a realize of f to see its values, or print_loop_nest()",
-    "trace_realizations": "print_loop_nest(), which shows where each Func is computed",
+    **dict.fromkeys(
+        ("trace_stores", "trace_loads", "trace_realizations"),
+        "a realize of f to see its values, or print_loop_nest()",
+    ),
     "debug_to_file": "a realize of the Func, and NumPy's save",
     "specialize_fail": "f.bound(x, min, extent), which states what sizes may be",
 }
 """What to use for names of Halide without a counterpart."""
-
-
-def elsewhere(what: str, name: str) -> NoReturn:
-    """Raises UsageError for a name of Halide without a counterpart, AttributeError for others."""
-    if name in _ELSEWHERE:
-        raise UsageError(f"{what}.{name} has no counterpart: use {_ELSEWHERE[name]}")
-    raise AttributeError(f"{what} has no attribute {name!r}")
 
 
 def name_of(axis: Any) -> str:
@@ -154,7 +151,7 @@ class Loops:
         tail: TailStrategy = TailStrategy.Auto,
     ) -> Any:  # fmt: skip
         parent, first, second = map(name_of, (old, outer, inner))
-        return self._add(Split(parent, first, second, _number(factor, "split"), tail.value.strip()))
+        return self._add(Split(parent, first, second, _number(factor, "split"), tail.value))
 
     def fuse(self, inner: Any, outer: Any, fused: Any) -> Any:
         return self._add(Fuse(name_of(inner), name_of(outer), name_of(fused)))
@@ -188,7 +185,7 @@ class Loops:
         if factor is None:
             return self._add(Mark(name, kind))
         inner = f"{name}_{next(_FRESH)}"
-        split = Split(name, name, inner, _number(factor, kind), tail.value.strip())
+        split = Split(name, name, inner, _number(factor, kind), tail.value)
         return self._add(split, Mark(name if kind == "parallel" else inner, kind))
 
     def vectorize(
@@ -218,7 +215,7 @@ class Loops:
         return Stage(special)
 
     def __getattr__(self, name: str) -> NoReturn:
-        elsewhere(type(self).__name__, name)
+        elsewhere(type(self).__name__, name, ELSEWHERE)
 
 
 class Stage(Loops):

@@ -20,7 +20,7 @@ from typing import Any
 from tilesmith import te
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Const, Expr, Load, const, same, select, substitute
+from tilesmith.ir.expr import Const, Expr, Load, const, index_of, same, select, substitute
 from tilesmith.ir.simplify import simplify
 from tilesmith.support.errors import UsageError
 from tilesmith.te.rewrite import loads, map_loads
@@ -103,7 +103,8 @@ class Stages:
         combined = combination(d, func.sources)
         args = func.definitions[0].args
         own = all(a is b for a, b in zip(d.args, args, strict=True))
-        if d.ranges and own and combined is not None and len({op for op, _ in combined}) == 1:
+        whole = own and not any(n.buffer in func.sources for n in loads(d.where))
+        if d.ranges and whole and combined is not None and len({op for op, _ in combined}) == 1:
             self._reduce(func, d, combined, chain)
         elif self._is_pointwise(func, d):
             self._select(func, d, chain)
@@ -233,7 +234,7 @@ class Stages:
             to = self._coordinates(chain, func, where)
             conditions = [to[v] == a for v, a in fixed]
             for a, r in d.ranges.items():
-                low, high = chain.box[_index_of(d.args, a)]
+                low, high = chain.box[index_of(d.args, a)]
                 if r.start > low:
                     conditions.append(to[own[a]] >= r.start)
                 if r.start + r.extent - 1 < high:
@@ -259,7 +260,7 @@ class Stages:
         op = made[0].op
         assert isinstance(op, te.Compute)
         axes = dict(zip(func.arg_names[::-1], stage_axes(op), strict=True))
-        names = {a.name: axes[func.arg_names[_index_of(pure, v)]] for a, v in own.items()}
+        names = {a.name: axes[func.arg_names[index_of(pure, v)]] for a, v in own.items()}
         chain.loops.append(Loop(made[0], d.steps, {**axes, **names}))
 
     def _extern(self, func: Function, d: Known, chain: Chain) -> None:
@@ -353,10 +354,6 @@ class Stages:
 def stage_axes(op: te.Compute) -> tuple[str, ...]:
     """The names of a stage's loops in its schedule."""
     return make_stage(op.name, op, ()).roots
-
-
-def _index_of(items: Sequence[Expr], item: Expr) -> int:
-    return next(n for n, e in enumerate(items) if e is item)
 
 
 def _order(d: Known, default: list[Expr]) -> list[Expr]:

@@ -9,6 +9,10 @@ from tilesmith.support.errors import UsageError
 
 from .element_types import as_type
 
+__all__ = [
+    "Target", "get_host_target", "get_jit_target_from_environment", "get_target_from_environment",
+]  # fmt: skip
+
 _LEVELS = (
     ("avx512", "x86-64-v4"), ("avx2", "x86-64-v3"), ("sse41", "x86-64-v2"), ("x86", "x86-64"),
     ("arm", "aarch64"),
@@ -24,8 +28,6 @@ class Target:
 
     def __str__(self) -> str:
         return self._text
-
-    to_string = __str__
 
     def check(self) -> None:
         """Raises UsageError for a GPU or an accelerator."""
@@ -49,11 +51,6 @@ class Target:
             known = ", ".join(word for word, _ in _LEVELS)
             raise UsageError(f"target {self._text!r}: expected host, or one of {known}")
         return found
-
-    def with_feature(self, feature: Any) -> Target:
-        return Target(f"{self._text}-{feature}")
-
-    set_feature = with_feature
 
     def has_gpu_feature(self) -> bool:
         return False

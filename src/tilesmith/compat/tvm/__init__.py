@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tilesmith.support.errors import UsageError
-
+from ..names import elsewhere
 from . import (
     auto_scheduler,
     autotvm,
@@ -64,14 +63,12 @@ __all__ = [
     "target", "te", "testing", "thread_axis", "tir", "topi", "transform",
 ]  # fmt: skip
 
-_ELSEWHERE = {
-    "relax": "tilesmith.compile(model) compiles ONNX, PyTorch and a dozen other formats",
-    "rpc": "`tilesmith tune --workers` measures on other machines",
+ELSEWHERE = {
+    "relax": "tilesmith.compile(model), which reads ONNX, PyTorch and a dozen other formats",
+    "rpc": "`tilesmith tune --workers`, which measures on other machines",
 }
+"""What to use for names of TVM."""
 
 
 def __getattr__(name: str) -> NoReturn:
-    ours = _ELSEWHERE.get(name)
-    if ours is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise UsageError(f"tvm.{name} has no counterpart under TVM's name: {ours}")
+    elsewhere("tvm", name, ELSEWHERE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tilesmith import te
 from tilesmith.ir.dtypes import DType
@@ -12,6 +12,7 @@ from tilesmith.ir.expr import Expr, Var, const
 from tilesmith.support.errors import UsageError
 from tilesmith.te.tensor import MAX, MIN, PROD, SUM
 
+from ..names import elsewhere
 from .ir_builder import extern
 from .schedule import Schedule, Stage, create_schedule
 from .tir import (
@@ -205,12 +206,13 @@ def gradient(output: te.Tensor, inputs: Any, head: te.Tensor | None = None) -> l
     return list(te.gradient(output, inputs, head))
 
 
-def __getattr__(name: str) -> Any:
-    ours = {
-        "decl_tensor_intrin": "tilesmith.te.decl_tensor_intrin(name, result, emit)",
-        "hybrid": "tilesmith.te.extern with a LoopBuilder",
-        "create_prim_func": "tvm.lower(s, args)",
-    }.get(name)
-    if ours is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise UsageError(f"te.{name} has no counterpart under TVM's name: use {ours}")
+ELSEWHERE = {
+    "decl_tensor_intrin": "tilesmith.te.decl_tensor_intrin(name, result, emit)",
+    "hybrid": "tilesmith.te.extern with a LoopBuilder",
+    "create_prim_func": "tvm.lower(s, args)",
+}
+"""What to use for names of TVM."""
+
+
+def __getattr__(name: str) -> NoReturn:
+    elsewhere("te", name, ELSEWHERE)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from tilesmith import te
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, as_expr, binary, const
-from tilesmith.support.errors import UsageError
 from tilesmith.te import (
     abs,
     acos,
@@ -44,6 +42,7 @@ from tilesmith.te import (
     trunc,
 )  # fmt: skip
 
+from ..names import elsewhere
 from . import ir_builder
 
 __all__ = [
@@ -169,16 +168,17 @@ def fmod(a: Any, b: Any) -> Expr:
     return binary("truncmod", a, b)
 
 
-def __getattr__(name: str) -> Callable[..., Any]:
-    ours = {
-        "call_intrin": "the function by name: tilesmith.te.call",
-        "call_extern": "tilesmith.te.extern",
-        "call_pure_extern": "the function by name, such as tvm.tir.exp",
-        "call_packed": "tilesmith.te.extern",
-        "decl_buffer": "tilesmith.te.decl_tensor_intrin, which needs no buffers",
-        "Schedule": "te.create_schedule",
-        "Var": "te.var(name)",
-    }.get(name)
-    if ours is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise UsageError(f"tir.{name} has no counterpart under TVM's name: use {ours}")
+ELSEWHERE = {
+    "call_intrin": "the function by name: tilesmith.te.call",
+    "call_extern": "tilesmith.te.extern",
+    "call_pure_extern": "the function by name, such as tvm.tir.exp",
+    "call_packed": "tilesmith.te.extern",
+    "decl_buffer": "tilesmith.te.decl_tensor_intrin, which needs no buffers",
+    "Schedule": "te.create_schedule",
+    "Var": "te.var(name)",
+}
+"""What to use for names of TVM."""
+
+
+def __getattr__(name: str) -> NoReturn:
+    elsewhere("tir", name, ELSEWHERE)
