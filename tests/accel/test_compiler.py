@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from tilesmith import te
+from tilesmith.accel.alu import AluOp
 from tilesmith.accel.clock import Counts
-from tilesmith.accel.intrinsics import SCOPES, copy, gemm
+from tilesmith.accel.intrinsics import SCOPES, alu, alu_value, copy, gemm
 from tilesmith.accel.kernel import AccelKernel, build
 from tilesmith.accel.machine import Machine, Memory
 from tilesmith.accel.simulate import simulate
 from tilesmith.accel.text import parse
+from tilesmith.support.errors import ScheduleError
 
 MACHINE = Machine()
 
@@ -81,3 +83,69 @@ def test_virtual_threads_hide_latency():
     )
     assert one.gemm_cycles == two.gemm_cycles == 128 * 16 * 8
     assert two.cycles < 0.75 * one.cycles
+
+
+def shifted(reads_sums_twice: bool = False) -> AccelKernel:
+    """`Y[i8] = limited(max((A . W + B) >> 5, -7))`, each step an operation of the ALU."""
+    m, k, n = 12, 3, 2
+    a = te.placeholder((m, k, 16), "i8", "A")
+    w = te.placeholder((n, k, 16, 16), "i8", "W")
+    bias = te.placeholder((n, 16), "i32", "B")
+    ko, ki = te.reduce_axis(k, "ko"), te.reduce_axis(16, "ki")
+    shape = (m, n, 16)
+    sums = te.compute(
+        shape,
+        lambda i, j, b: te.sum(
+            a[i, ko, ki].astype("i32") * w[j, ko, b, ki].astype("i32"), axis=[ko, ki]
+        ),
+        "sums",
+    )
+    biased = te.compute(
+        shape, lambda *i: alu_value(AluOp.ADD, [sums[i], bias[i[1], i[2]]]), "biased"
+    )
+    down = te.compute(shape, lambda *i: alu_value(AluOp.SHR, [biased[i]], imm=5), "down")
+    low = None if reads_sums_twice else -7
+    y = te.compute(
+        shape,
+        lambda *i: alu_value(
+            AluOp.MAX, [down[i], sums[i]][: 1 + reads_sums_twice], imm=low, to=MACHINE.operand
+        ),
+        "Y",
+    )
+    s = te.create_schedule(y)
+    result = s.cache_write(y, SCOPES[Memory.OUT])
+    for stage in (sums, biased, down):
+        s[stage].set_scope(SCOPES[Memory.ACC])
+    for tensor, memory, reader in (
+        (a, Memory.INP, sums), (w, Memory.WGT, sums), (bias, Memory.ACC, biased)
+    ):  # fmt: skip
+        cached = s.cache_read(tensor, SCOPES[memory], [reader])
+        first = s[cached].axis[-2 if memory is Memory.WGT else -1]
+        s[cached].tensorize(first, copy(MACHINE, memory))
+    s[sums].reorder(ko, *s[sums].axis, ki)
+    s[sums].tensorize(s[sums].axis[-1], gemm(MACHINE))
+    s[biased].tensorize(s[biased].axis[-1], alu(MACHINE, AluOp.ADD))
+    s[down].tensorize(s[down].axis[-1], alu(MACHINE, AluOp.SHR, 5))
+    s[result].tensorize(s[result].axis[-1], alu(MACHINE, AluOp.MAX, low, to_out=True))
+    s[y].tensorize(s[y].axis[-1], copy(MACHINE, Memory.OUT))
+    return build(s, [a, w, bias, y], MACHINE)
+
+
+def test_the_alu_requantises_by_shifts():
+    a, w = random((12, 3, 16), 1), random((2, 3, 16, 16), 2)
+    bias = np.random.default_rng(3).integers(-999, 999, (2, 16), np.int32)
+    found, _ = run(shifted(), {"A": a, "W": w, "B": bias})
+    sums = np.einsum("mkp,nkqp->mnq", a.astype(np.int32), w.astype(np.int32))
+    wanted = np.maximum((sums + bias) >> 5, -7).clip(-128, 127)
+    np.testing.assert_array_equal(found["Y"].reshape(wanted.shape), wanted)
+
+
+def test_what_the_machine_cannot_run_is_refused():
+    with pytest.raises(ScheduleError, match="replaces sums, which is read again"):
+        shifted(reads_sums_twice=True)
+    x = te.placeholder((4, 16), "i8", "X")
+    s = te.create_schedule(te.compute((4, 16), lambda i, j: x[i, j] + x[i, j], "Y"))
+    with pytest.raises(ScheduleError, match="has no instruction for"):
+        build(s, [x, s.outputs[0]], MACHINE)
+    with pytest.raises(ScheduleError, match=r"needs tiles up to \d+ of inp, which has 2048"):
+        matmul(1024, 8, 4, rows=512, columns=2, depth=8, threads=2)
