@@ -84,7 +84,7 @@ class _Verb(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError as e:  # typer would end the program, with exit code 1
+        except BrokenPipeError as e:  # otherwise typer would end the program with exit code 1
             raise _ReaderGone from e
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
@@ -225,7 +225,9 @@ def main() -> None:
 
 
 class _Ended(BaseException):
-    """A signal asked the program to end.  `with` statements clean up as it propagates."""
+    """A signal asked the program to end.  `with` statements clean up while this exception
+    propagates.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__()

@@ -273,7 +273,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         operators: list[Path] | None = None, templates: list[Path] | None = None, **given: Any
     ) -> Any:
         if operators:
-            # delayed, since it imports the compiler
+            # imported here, since it imports the compiler
             from tilesmith.frontend.onnx.custom import load_operators
 
             for path in operators:
@@ -292,7 +292,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     first = [p for group, names in named.items() for p in derived[group][: len(names)]]
     rest = [p for ps in derived.values() for p in ps if p not in first]
     parameters = [*own, *first, *files, *rest]
-    del wrapper.__wrapped__  # typer would read the original's annotations
+    del wrapper.__wrapped__  # typer would otherwise read the annotations of the wrapped function
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # PEP 362
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapper

@@ -137,7 +137,7 @@ def command(
 
 
 def measured(exe: Executable, inputs: Mapping[str, Any], seconds: float) -> Samples:
-    """Times of about `seconds` of runs.  Those of another machine are without the network's."""
+    """Times of about `seconds` of runs.  Times measured on another machine exclude the network."""
     arrays = exe._measured((inputs,))
     rounds = max(int(seconds / TURN_SECONDS), 1)
     there = timed_in_turns([exe.runner], arrays, rounds, TURN_SECONDS)

@@ -27,7 +27,7 @@ def measure_load(
     seed: int,
 ) -> dict[str, Any]:
     """Throughput, latencies, and with a batcher the mean time of a request in each stage.  The rest
-    of a latency is `other`: the callers' threads, which wait for a core.
+    of a latency is `other`: the time in which callers' threads wait for a core.
 
     shares: percentiles of the latencies; empty: the usual ones.
 

@@ -90,7 +90,7 @@ def check_file(path: Path) -> None:
     if not path.exists():
         raise UsageError(f"there is no file {str(path)!r}{_stdin_advice(path)}")
     if path.is_dir():
-        from tilesmith.frontend.load import recognised  # delayed: few models are folders
+        from tilesmith.frontend.load import recognised  # imported here: few models are folders
 
         recognised(path)
 

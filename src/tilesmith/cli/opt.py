@@ -384,7 +384,7 @@ def _kernels(
 def _programs(
     ir: Graph | Func, passes: str | None, from_: str | None, session: Session
 ) -> list[_Text]:
-    """The text of the main program of a model, then those of the parts of which it consists."""
+    """The text of a model's main program, then the texts of its parts."""
     is_open = passes is None and from_ is None
     if (
         not is_open

@@ -256,7 +256,7 @@ class Builder:
 
 
 def labels(name: str, count: int) -> list[str]:
-    """The labels of the results of a node, of which the first is called `name`."""
+    """The labels of a node's results.  The first label is `name`."""
     return [name if i == 0 or not name else f"{name}.{i}" for i in range(count)]
 
 

@@ -118,9 +118,9 @@ class Loop(Control):
         at run time.  None if the number is an input; then nothing is sliced.
     conditional: whether there is a condition.
     results: the types of the results; empty if they follow from the other types.
-    symbols: the extents in `results` that depend on the iterations that ran: first extents of
-        carried values, then the number of iterations, if results are collected and `steps` is not
-        this number.
+    symbols: the extents in `results` that depend on the number of iterations.  Extents of carried
+        values come first.  The number of iterations follows if results are collected and `steps` is
+        not this number.
     bounds: the upper bound of each symbol (as in `Measure`).
     inside: the body's own symbols: extents of carried inputs that change between iterations.  The
         first `known` of them grow by a constant, `steps` times, so a formula gives their values
@@ -186,7 +186,7 @@ class Loop(Control):
 
     @property
     def known(self) -> int:
-        """Number of symbols of the body for whose values after the loop there are formulas."""
+        """Number of the body's symbols whose values after the loop are known as formulas."""
         return len(self.inside) - len(self.symbols) + (self.ran is not None)
 
     @property

@@ -69,7 +69,7 @@ def _alone(node: Node) -> str:
 
 
 def meanings_of_uses(uses: Iterable[str]) -> str:
-    """The present `meanings` of the operators in `uses`, texts of `uses_of`.
+    """The `meanings` of the operators in `uses` (made by `uses_of`), as they are registered now.
 
     Raises ParseError if an operator is not registered, ModelError if it does not accept the inputs.
     """

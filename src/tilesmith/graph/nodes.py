@@ -64,7 +64,7 @@ class Value(Formula):
 
     @property
     def builder(self) -> GraphBuilder | None:
-        """The builder that takes the nodes of formulas on this value."""
+        """The builder to which formulas on this value add nodes."""
         return self.made_by()
 
     @property
@@ -84,9 +84,8 @@ class Data:
     """The contents of a constant, in its physical layout, read at the first use.
 
     load: reads or computes the contents.
-    fill: writes the contents to zeroed memory; for contents that are computed only to be stored.
-    source: the constant from which the contents are made, if they are those of another constant in
-        a new layout; else None.
+    fill: writes the contents to zeroed memory.  None for contents that only `load` gives.
+    source: the constant in another layout from which the contents are made; None if there is none.
     """
 
     load: Callable[[], np.ndarray] = field(repr=False)

@@ -193,7 +193,7 @@ class _Printer:
         for f in fields(op):
             default = f.default if f.default_factory is MISSING else f.default_factory()
             text = self.attribute(getattr(op, f.name), indent)
-            # Compared by text: to Python 0.0 and -0.0, or 1 and True, are equal.
+            # Compare the texts, because 0.0 == -0.0 and 1 == True in Python.
             if default is MISSING or text != self.attribute(default, indent):
                 shown.append(f"{f.name}={text}")
         return shown

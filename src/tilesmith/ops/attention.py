@@ -47,7 +47,7 @@ class Attention(Op):
         return self.attended(b, inputs, lambda weights: weights)
 
     def attended(self, b: GraphBuilder, inputs: Sequence[Any], change: Callable[[Any], Any]) -> Any:
-        """The result, for changed weights of the values, such as those with dropout.
+        """The result with changed attention weights, such as weights after dropout.
 
         change: gives the new weights [..., L, S] for the softmax of the scores.
         """

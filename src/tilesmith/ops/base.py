@@ -37,7 +37,8 @@ from tilesmith.te import tensor as te
 class OpTensors:
     """A primitive operator's tensor expressions for inputs of given types.
 
-    inputs: a placeholder for each input, in the operator's order.  Outputs need not read all.
+    inputs: a placeholder for each input, in the operator's order.  Outputs need not read all
+        inputs.
     outputs: the results of `compute` for these inputs, in the operator's order.
     """
 

@@ -75,8 +75,8 @@ class Col2Im(Op):
     """The sum of columns [N, C * window, positions] at their places in images [N, C, `image`].
     Where windows overlap, their elements are added.
 
-    kernel: extents of the window; like those of the image, they may be symbolic.  Then each run
-        checks `equal_extents`.
+    kernel: extents of the window.  These and the extents of the image may be symbolic.  Then each
+        run checks `equal_extents`.
     strides, pads, dilations: as in `conv`.
     """
 
@@ -130,7 +130,7 @@ class Col2Im(Op):
                 column = column + place * place_strides[a]
             if not all(isinstance(d, int) for d in (*self.image, *self.kernel, *x.shape[1:])):
                 # The run has checked the extents, so both indices are inside.  The clamps change no
-                # index; they make this provable.
+                # index, but they let the compiler prove this.
                 last = [as_expr(d) - 1 for d in x.shape[1:]]
                 row, column = (
                     maximum(minimum(v, m), 0) for v, m in zip((row, column), last, strict=True)

@@ -1,4 +1,4 @@
-"""Convolutions whose tap positions are data (Dai and others, 2017; Zhu and others, 2019)."""
+"""Convolutions with data-dependent tap positions (Dai and others, 2017; Zhu and others, 2019)."""
 
 from __future__ import annotations
 

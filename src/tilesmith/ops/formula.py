@@ -1,8 +1,8 @@
 """Python operators for the values of a graph under construction, to write formulas with.
 
 `mean * m + now * (1 - m)` adds nodes to the graph in which `mean` and `now` were made.  Operands
-broadcast.  Numbers and arrays become constants with the element type of the tensor beside them.
-`==` stays identity, as everywhere in a graph: `equals` compares elements.
+broadcast.  Numbers and arrays become constants with the element type of the other operand.  `==`
+stays identity, as everywhere in a graph: `equals` compares elements.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Formula:
 
     __slots__ = ()
 
-    __array_ufunc__ = None  # so a NumPy array on the left leaves the operator to this class
+    __array_ufunc__ = None  # lets this class handle operators whose left operand is a NumPy array
 
     __add__, __radd__ = _operator(ew.Add), _operator(ew.Add, swap=True)
     __sub__, __rsub__ = _operator(ew.Sub), _operator(ew.Sub, swap=True)

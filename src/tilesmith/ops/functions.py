@@ -75,7 +75,7 @@ def clip(x: Any, low: float | None, high: float | None) -> Any:
 
 
 def clamp(x: Any, low: Operand, high: Operand) -> Any:
-    """`x` limited to `low`..`high`; `high` wins if they cross."""
+    """`x` limited to `low`..`high`; if `low` > `high`, the result is `high`."""
     return minimum(maximum(x, low), high)
 
 

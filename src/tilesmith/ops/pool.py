@@ -112,7 +112,7 @@ class _Pool(Op, abstract=True):
 
 
 class MaxPool(_Pool):
-    """Maxima of windows; padding never wins."""
+    """Maxima of windows; padding is never the maximum."""
 
     kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
 
@@ -264,8 +264,8 @@ class AvgPool(_Pool):
         return te.compute(total.shape, scale, "scale", names)
 
     def _count(self, win: Window, a: int, extent: Dim, out: Dim) -> int | Callable[[Expr], Expr]:
-        """The number of taps of a window along axis `a` that count: one number if it is the same
-        for all windows, else a function of the window's position.
+        """The number of taps of a window that count along axis `a`.  It is a number if all windows
+        agree, else a function of the window's position.
         """
         low = extents.product((win.begins[a], -1)) if self.count_include_pad else 0
         high = extents.total((extent, win.ends[a])) if self.count_include_pad else extent

@@ -2,8 +2,8 @@
 
 They come from Threefry-2x32 with 20 rounds (`ir.threefry`).  The counter of an element is its
 row-major number.  So the numbers depend on neither layout, threads, vectors nor fusion, and a
-second run repeats them.  An optional operand, a u32 scalar, is the number of a drawing: with other
-numbers, others are drawn.  It counts modulo 2^31.
+second run repeats them.  An optional operand, a u32 scalar, numbers the draws: each draw gives
+other random numbers.  The number counts modulo 2^31.
 """
 
 from __future__ import annotations

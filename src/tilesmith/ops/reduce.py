@@ -140,7 +140,7 @@ class ReduceProd(_Total):
 
 
 class _Extreme(Reduction, abstract=True):
-    """Minimum or maximum; over bools it is `all` or `any`.  NaN wins."""
+    """Minimum or maximum; over bools it is `all` or `any`.  A NaN gives NaN."""
 
     kinds: ClassVar[tuple[str, ...]] = rules.ANY
     combine: ClassVar[Any]
@@ -165,7 +165,7 @@ class _Extreme(Reduction, abstract=True):
 
 
 class ReduceMin(_Extreme):
-    """Minimum over `axes`; of bools, whether all are true.  NaN wins."""
+    """Minimum over `axes`; of bools, whether all are true.  A NaN gives NaN."""
 
     combine: ClassVar[Any] = staticmethod(te.min)
     ufunc: ClassVar[Any] = np.minimum
@@ -173,7 +173,7 @@ class ReduceMin(_Extreme):
 
 
 class ReduceMax(_Extreme):
-    """Maximum over `axes`; of bools, whether any is true.  NaN wins."""
+    """Maximum over `axes`; of bools, whether any is true.  A NaN gives NaN."""
 
     combine: ClassVar[Any] = staticmethod(te.max)
     ufunc: ClassVar[Any] = np.maximum
@@ -238,7 +238,8 @@ class ReduceLogSumExp(Reduction):
         shift = where(b.add(IsInf(), top), 0, top)  # otherwise inf - inf would give NaN
         total = exp(x - shift).sum(self.axes, self.keepdims)
         if not self.keepdims:
-            # The shift keeps the reduced axes with extent 1.  A maximum over them drops them.
+            # The shift keeps the reduced axes with extent 1.  A maximum over these axes drops the
+            # axes.
             shift = shift.max(self.axes)
         return log(total) + shift
 
@@ -251,7 +252,7 @@ class ReduceLogSumExp(Reduction):
 
 @dataclass(frozen=True)
 class _ArgExtreme(Op, abstract=True):
-    """Index (i64) of the extreme along `axis`; of several extremes, or NaNs, first or last."""
+    """Index (i64) of the extreme along `axis`; the first or the last of equal extremes or NaNs."""
 
     axis: int = 0
     keepdims: bool = True

@@ -106,7 +106,9 @@ class CumProd(Scan):
 
 
 class CumMax(Scan):
-    """Running maximum along `axis`; `exclusive` and `reverse` as in `cum_sum`; NaN from NaN on."""
+    """Running maximum along `axis`; `exclusive` and `reverse` as in `cum_sum`; NaN from the first
+    NaN on.
+    """
 
     identity = staticmethod(lambda dtype: dtype.min)
     combine = staticmethod(maximum)
@@ -114,7 +116,9 @@ class CumMax(Scan):
 
 
 class CumMin(Scan):
-    """Running minimum along `axis`; `exclusive` and `reverse` as in `cum_sum`; NaN from NaN on."""
+    """Running minimum along `axis`; `exclusive` and `reverse` as in `cum_sum`; NaN from the first
+    NaN on.
+    """
 
     identity = staticmethod(lambda dtype: dtype.max)
     combine = staticmethod(minimum)

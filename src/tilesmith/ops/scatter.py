@@ -332,7 +332,7 @@ class ScatterSorted(Op):
 
         with b.independent(count, "n") as n, b.independent_nest(inner) as i:
             to = b.let("at", places[n])
-            if self.reduction == "none":  # only the last of equal positions is written
+            if self.reduction == "none":  # of updates at equal positions, only the last is written
                 with b.when(ir.any_of(n == count - 1, places[ir.minimum(n + 1, count - 1)] > to)):
                     combine(to, n, i)
             else:

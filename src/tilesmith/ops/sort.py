@@ -193,9 +193,9 @@ class MergeSorted(Op):
 
     Inputs: values and positions, as `top_k` returns them.  Lines run along `axis`.  Pairs of
     neighbours along the axis before it are merged, so that axis has an even extent, and the result
-    has half as many lines.  Of equal elements those of the left line come first.  For each result,
-    the number of elements of the left line before it is computed independently (Odeh et al., "Merge
-    Path", 2012).
+    has half as many lines.  Of equal elements, the element of the left line comes first.  For each
+    result, the number of elements of the left line before it is computed independently (Odeh et
+    al., "Merge Path", 2012).
 
     k: number of elements of the result for two lines.
     span: number added to positions of the right line, because they count from the line's own start.
@@ -317,7 +317,7 @@ class _Heap:
         self.places[i] = entry[-1]
 
     def held(self, entry: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """A copy of `entry` in variables, because a `let` would name an index, not data."""
+        """A copy of `entry` in variables, because a `let` can hold an index but not an element."""
         return tuple(self.b.variable("held", e).value for e in entry)
 
     def value(self, entry: tuple[Expr, ...], source: _Line) -> Expr:
@@ -354,7 +354,7 @@ class _Heap:
                     hole.value = below
                     current.value = below
                 with b.otherwise():
-                    current.value = size  # the loop ends
+                    current.value = size  # this ends the loop
         self[hole.value] = held
 
 

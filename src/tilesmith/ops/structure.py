@@ -89,8 +89,9 @@ def loads(op: Compute) -> tuple[ir.Load, ...]:
 
 
 def reads_own_point(op: Compute, load: ir.Load) -> bool:
-    """Whether `load` reads the element at the written index, an element that is broadcast to it
-    (trailing axes aligned), or an element of a short table whose indices are all data.
+    """Whether `load` reads one of these: the element at the index that is written, an element that
+    is broadcast to this index (trailing axes aligned), or an element of a short table whose indices
+    are all data.
     """
     if _looks_up(load):
         return True
@@ -177,7 +178,9 @@ def zero_padding(op: Compute) -> tuple[ir.Load, tuple[tuple[int, int], ...]] | N
 
 
 _MOST_ZEROS = 8
-"""Upper bound on the zeros after a symbolic extent that are recognised.  They fill a last tile."""
+"""Upper bound on the number of padding zeros that is recognised after a symbolic extent.  Such
+zeros fill the last tile.
+"""
 
 
 def _most_behind(end: Dim, extent: Dim) -> int | None:

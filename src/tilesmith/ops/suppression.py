@@ -1,7 +1,7 @@
 """Suppression of boxes that overlap better ones.
 
-Few boxes of a detector have a score that is high enough for a candidate.  So candidates are first
-found by blocks and counted.  Then only the candidates are ordered, as far as needed.
+Few boxes of a detector score high enough to be candidates.  So the candidates of each block of
+boxes are counted first.  Then only candidates are sorted, and only as many as needed.
 """
 
 from __future__ import annotations

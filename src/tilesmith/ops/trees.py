@@ -22,7 +22,8 @@ from .base import Op
 _COMBINE = {"sum": np.sum, "min": np.min, "max": np.max}
 
 WALKS = 8
-"""Trees that are walked at the same time, because a walk waits for its loads in each step."""
+"""Number of trees that are walked at the same time, to hide the latency of the loads in each step.
+"""
 STEPS = 4
 """Number of steps of all walks between two tests whether a walk still moves."""
 ROWS = 8

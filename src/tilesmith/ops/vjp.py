@@ -46,9 +46,9 @@ class Vjp(Op):
     def derived(
         of: Op, types: tuple[TensorType, ...], operand: int, results: tuple[int, ...]
     ) -> Vjp | None:
-        """The operator that reads only the operands, and the cotangents of `results`, that the
-        gradient needs.  None for a gradient of zero.  Raises ExpressionError if `of` has no
-        derivative.
+        """The operator that computes the gradient.  Its inputs are the operands, and the cotangents
+        of `results`, on which the gradient depends.  None for a gradient of zero.  Raises
+        ExpressionError if `of` has no derivative.
         """
         tensors = of.tensors(*types)
         outputs = [tensors.outputs[n] for n in results]
@@ -67,7 +67,7 @@ class Vjp(Op):
             for n, t in enumerate(self.types)
         ]
         x = operands[self.operand]
-        if sum(x is other for other in operands) > 1:  # the gradient is for one occurrence of x
+        if sum(x is other for other in operands) > 1:  # differentiate by this occurrence only
             x = operands[self.operand] = te.compute(x.shape, lambda *i, x=x: x[i], "operand")
         result = self.of.compute(*operands)
         outputs = result if isinstance(result, tuple) else (result,)

@@ -48,8 +48,8 @@ _HOMOGENEOUS: tuple[type[Op], ...] = (Relu, LeakyRelu, MaxPool, AvgPool)
 
 
 def balanced(graph: Graph, layers: Sequence[Layer], observed: Mapping[Value, Observed]) -> Graph:
-    """An equivalent graph in which layers read channels of more equal size; the same object if no
-    layer gains.
+    """An equivalent graph in which the channels that layers read have more equal magnitudes; the
+    same object if no layer gains.
     """
     readers: dict[Value, list[Layer]] = {}
     for layer in layers:

@@ -192,8 +192,8 @@ def _schemes(layers: Sequence[Layer], wanted: QuantizeOptions) -> dict[Layer, tu
 
 
 def _correction(layer: Layer, weights: QuantisedWeights, mean: np.ndarray) -> np.ndarray:
-    """The mean error of a layer's result, negated, per channel, if its input has the mean `mean`
-    per channel (Nagel et al., Data-Free Quantization, 2019, section 4.2).
+    """Minus the mean error of a layer's result, per channel.  `mean` is the mean of the layer's
+    input, per channel (Nagel et al., Data-Free Quantization, 2019, section 4.2).
     """
     error = (weights.values - layer.weights).astype(np.float64)
     if isinstance(layer.node.op, Conv):

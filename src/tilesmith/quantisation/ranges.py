@@ -131,7 +131,7 @@ def _entropy(seen: Observed, to: DType) -> tuple[float, float]:
         )
         guess = np.where(kept > 0, share[numbers], 0.0)
         p, q = true / true.sum(), guess / max(guess.sum(), 1.0)
-        tiny = 1e-9  # so that clipped values in an empty bin cost much, but not infinitely much
+        tiny = 1e-9  # clipped values in an empty bin then have a high but finite cost
         used = p > 0
         return float((p[used] * np.log(p[used] / np.maximum(q[used], tiny))).sum())
 

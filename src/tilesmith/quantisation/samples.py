@@ -31,9 +31,9 @@ class Samples:
     of the arrays is a multiple of the inputs' axis 0, or an additional axis, it is cut into
     samples.
 
-    Raises UsageError if there are no samples, and ModelError for the first sample that does not
-    match the model's inputs, or that contains a NaN or an infinity: at once for samples in memory,
-    in each pass for those in files.
+    Raises UsageError if there are no samples.  Raises ModelError for the first sample that does not
+    match the model's inputs or that contains a NaN or an infinity.  Samples in memory are checked
+    at once, and samples in files in each pass.
     """
 
     def __init__(self, data: Any, graph: Graph) -> None:
@@ -42,12 +42,12 @@ class Samples:
         if isinstance(data, (str, os.PathLike)):
             try:
                 place = Path(data)
-            except TypeError:  # `__fspath__` returns no text
+            except TypeError:  # `__fspath__` does not return text
                 raise UsageError(f"expected a path, found {shown(data)}") from None
             self._parts = _files(place)
         elif isinstance(data, Iterable):
             parts = [data] if isinstance(data, Mapping) else each(data, "samples")
-            # each is examined before the next is asked for: a generator may be endless
+            # each sample is checked before the next is requested: a generator may be endless
             self._parts = [self._whole(part, f"sample {i}") for i, part in enumerate(parts)]
         else:
             raise UsageError(

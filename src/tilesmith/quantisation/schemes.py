@@ -105,8 +105,8 @@ class _Emitter:
         return r.add(Add(), other, r.constant(old + _along_channels(layer, correction)))
 
     def _fixed(self, r: Rewriter, x: Value, by: Affine) -> Value:
-        """`x`, quantised and dequantised.  If operators that only move elements produce `x`, the
-        quantisation goes before these operators, so that they move bytes.
+        """`x`, quantised and dequantised.  If operators that only move elements produce `x`, they
+        move quantised bytes: the quantisation goes before them.
         """
         if (x, by) not in self.quantised:
             scale = r.constant(np.asarray(by.scale, np.float32))

@@ -23,7 +23,7 @@ from tilesmith.graph.text import node_text, print_graph
 from tilesmith.ops.winograd import WinogradConv
 
 FAR = 2.0
-"""Upper bound on the ratio of an extent between two relatives, as its binary logarithm."""
+"""Upper bound on |log2(a / b)| for an extent that is a in one workload and b in its relative."""
 OTHER_GROUP = 0.5
 """Distance between two workloads with the same anchor but different nodes around it."""
 
@@ -130,7 +130,7 @@ def _without_extents(text: str) -> tuple[str, tuple[int, ...]]:
 
     def extent(number: re.Match[str]) -> str:
         n = int(number[0])
-        if n <= 1 or n >= 1 << 31:  # 0, 1, an index from the end, or "to the end"
+        if n <= 1 or n >= 1 << 31:  # 0, 1, a negative index, or the end of an axis
             return number[0]
         extents.append(n)
         return "_"

@@ -214,8 +214,8 @@ class GroupSpace:
     def known(self, names: Collection[str] = ()) -> dict[str, Knob]:
         """The knobs of the analytic schedule.
 
-        If some of `names` are not among them, the result also has the knobs that come into
-        existence when one of these knobs has another value.
+        If a knob in `names` is not among them, the result also has the knobs that exist when one of
+        these knobs has another value.
         """
         return self._plain.reachable(names)
 

@@ -87,8 +87,8 @@ class Space:
     def reachable(self, wanted: Collection[str]) -> dict[str, Knob]:
         """The knobs of the analytic candidate.
 
-        If some of `wanted` are not among them, the result also has the knobs that come into
-        existence when one of these knobs has another value.
+        If a knob in `wanted` is not among them, the result also has the knobs that exist when one
+        of these knobs has another value.
         """
         known = dict(self._asked(self.start))
         if set(wanted) - set(known):

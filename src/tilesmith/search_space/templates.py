@@ -80,7 +80,7 @@ def register_template(
         are its tensors and operations.
     template: `template(cfg, s, group)` adds steps to `s`, in which the parameters have their
         layouts already, and asks `cfg` (a `Config`) for its decisions.  It raises ScheduleError if
-        they are impossible.
+        the decisions are impossible.
     name: default: the function's name.  A template of the same name is replaced.
 
     Returns the template.  Raises UsageError.

@@ -46,9 +46,7 @@ class Asked:
             self._note(question, answer)
 
     def fix(self, e: Expr) -> None:
-        """Record the values of the knobs in `e` as questions: from here on the run depends on these
-        values.
-        """
+        """Record that the run depends on the values of the knobs in `e`."""
         asked = free_vars(e)
         for v in self._values:
             if v in asked and v not in self._fixed:
@@ -83,7 +81,7 @@ class Traced:
 
     @property
     def plain(self) -> int:
-        """The plain number.  The values of its knobs are recorded as questions."""
+        """The plain number.  Records that the run depends on the values of the number's knobs."""
         if self.is_open:
             self._asked.fix(self.expr)
         return self._value

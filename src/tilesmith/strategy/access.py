@@ -113,8 +113,8 @@ def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tupl
 
 
 Divisions = frozenset[tuple[int, int]]
-"""Pairs (k, d): a quotient or remainder divides a sum by d; in this sum, k is the coefficient of
-the variable.
+"""Pairs (k, d), one for each quotient or remainder: it divides a sum by d, and k is the coefficient
+of the variable in this sum.
 """
 
 

@@ -159,7 +159,7 @@ def group_tensors(body: Graph) -> Group:
 def _without_padding(
     outputs: tuple[Tensor, ...], layouts: dict[Tensor, Layout]
 ) -> tuple[Tensor, ...]:
-    """The same tensors.  Zero padding is replaced by reads of the operand's halo, if that is wide
+    """The same tensors, where reads of the operand's halo replace zero padding if the halo is wide
     enough.
     """
     new: dict[Tensor, Tensor] = {}

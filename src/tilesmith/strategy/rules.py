@@ -31,8 +31,8 @@ class ScheduleRules:
         None for a group with one schedule.
     lower_group: returns the loop nest of a group's kernel, scheduled by the rules.
     lower_scheduled: returns the loop nest of a group's kernel with a given schedule.
-    lower_plain: returns the loop nest of a group's kernel with the simplest schedule.  It compiles
-        even if the rules' schedules don't.
+    lower_plain: returns the loop nest of a group's kernel with the simplest schedule.  This loop
+        nest compiles even if the rules' schedules don't.
     """
 
     expressions: Callable[[Graph], Group]

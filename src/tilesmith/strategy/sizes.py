@@ -39,13 +39,13 @@ _STEPS = (3, 5, 7, 11, 13, 17, 19, 23)
 """
 
 _FAR = 16
-"""Factor on the expected sizes for a second try at fusing loops.  Sizes nearby do not show all
+"""Factor on the expected sizes for a second attempt to fuse loops.  Nearby sizes do not reveal all
 coincidences: a crop to 1024 covers a whole image of 224, which is contiguous.
 """
 
 _MOST = 32
-"""Upper bound on the average number of times that an element is computed.  Halos of tiles cause far
-fewer.
+"""Upper bound on the average number of times that an element is computed.  With halos of tiles,
+this number is far smaller.
 """
 
 
@@ -65,9 +65,9 @@ def for_all_sizes(schedule: Schedule, group: Group) -> Schedule:
 
 
 def typical_graph(body: Graph) -> Graph:
-    """The fused group `body` at the sizes for which rules schedule it: the expected sizes, or
-    others if some loops can be fused only at the expected sizes.  Groups with reductions always get
-    the expected sizes.
+    """The fused group `body` at the sizes for which rules schedule it.  These are the expected
+    sizes, unless some loops can be fused at the expected sizes only.  Groups with reductions always
+    get the expected sizes.
     """
     near = expected_graph(body)
     runs = _runs_without_sums(near)
@@ -104,7 +104,9 @@ def _runs_without_sums(body: Graph) -> set[tuple[str, int, int]] | None:
 
 
 def _runs(group: Group) -> set[tuple[str, int, int]]:
-    """The pairs of axes (outer, inner) that every access of a result walks with one stride."""
+    """(result, outer axis, inner axis) for each pair of axes that could be fused: every access of
+    the result has one stride along both.
+    """
     fusable = set()
     outputs = {t.op for t in group.outputs}
     kept = [s for s in group.stages if s in outputs]

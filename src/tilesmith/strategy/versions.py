@@ -1,7 +1,8 @@
 """Kernels in two versions, for few and for many values of a symbolic extent.
 
-A schedule that is good for many rows may be poor for one row.  If one program runs both, such as
-prompts and the tokens that follow, a kernel holds two loop nests, and the extent selects one.
+A schedule that is good for many rows may be poor for one row.  If a program runs many rows and
+single rows (a prompt, then the tokens that follow), a kernel holds two loop nests, and the extent
+selects one.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def window_layout(strides: list[int], shape: tuple[int, ...], order: Layout) -> 
     if order.has_padding or 0 in shape:
         return None
     spans = [0] * len(order.dims)
-    below, inner = 1, 1  # stride of the dimension inside the current one, and its extent
+    below, inner = 1, 1  # stride and extent of the dimension inside the current one
     for position in reversed(range(len(order.dims))):
         axis = order.dims[position].axis
         stride = below * inner

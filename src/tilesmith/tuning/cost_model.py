@@ -100,8 +100,8 @@ class Trees:
     the most gain are kept.
     """
     SPREAD = 2.0
-    """Largest score.  `LightGbmModel` starts from these scores: the larger their differences, the
-    more trials it takes to reverse their order.
+    """Largest score.  `LightGbmModel` starts from these scores.  The larger their differences are,
+    the more trials are needed to reverse their order.
     """
 
     def __init__(self, booster: lightgbm.Booster, names: Sequence[str]) -> None:
@@ -123,7 +123,9 @@ class Trees:
 
     @staticmethod
     def trained(features: Array, ratios: Array, groups: Array, names: Sequence[str]) -> Trees:
-        """A model of measured times [n], compared within the same group only.  Needs LightGBM."""
+        """A model trained on measured times [n].  Only times of the same group are compared.  Needs
+        LightGBM.
+        """
         import lightgbm
 
         require_lightgbm()

@@ -30,7 +30,7 @@ from .jobs import Answer, MeasurePlan, Runnable, answer_of, save_arrays
 from .measure import LocalMeasurer, Task, trial_of
 
 ATTEMPTS = 3
-"""Devices that may go away while they measure a candidate, before it is given up as lost."""
+"""A candidate counts as lost after this number of devices went away while they measured it."""
 AWAY_SECONDS = 60.0
 """Longest wait for a device that went away."""
 PING_SECONDS = 1.0

@@ -164,7 +164,7 @@ class RayMeasurer(BaselineMeasurer):
             for ref in building:
                 self._ray.cancel(ref)
             for _, node in running.values():
-                node.busy = False  # its station finishes this candidate first
+                node.busy = False  # the node's station finishes this candidate first
 
     # --- nodes
 
@@ -223,7 +223,7 @@ class RayMeasurer(BaselineMeasurer):
         self._ray.kill(node.station)  # the worker may be alive but unreachable
 
     def _wait(self, refs: Sequence[Any]) -> list[Any]:
-        """Those of `refs` that are done.  Waits briefly until at least one is."""
+        """The finished ones of `refs`.  Waits briefly until at least one is."""
         waited = [*refs, *self._starting]
         done, _ = self._ray.wait(waited, num_returns=1, timeout=_POLL)
         if not done:

@@ -1,9 +1,9 @@
 """Choices of the whole model: all choices of its graph passes, decided by measuring.
 
-The kinds of choices are tried one after the other, in the order of the passes.  Each value of a
-kind is tried at once at all its choices: kernels that stay the same come from the cache.  Both
-models are profiled alternately.  A workload keeps the value with which the kernels of its source
-nodes are fastest.
+The kinds of choices are tried one after the other, in the order of the passes.  One trial sets all
+choices of a kind to the same value.  Kernels that stay the same come from the cache.  Both models
+are profiled alternately.  A workload keeps the value with which the kernels of its source nodes are
+fastest.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ WORTH_SHARE = 5e-3
 """Fraction of the model's time below which choices about kernels are not tried."""
 
 FIRST = 6
-"""Number of workloads, those with the largest times, on which a value is tried first: if the value
-helps none of them, it is not tried on the others.
+"""A value is first tried on this number of workloads, those with the largest times.  If it helps
+none of them, it is not tried on the others.
 """
 
 Choices = Mapping[str, Decisions]
@@ -106,7 +106,7 @@ def asked(graph: Graph, session: Session) -> dict[str, Question]:
 
 
 def forced(session: Session, choices: Choices) -> Session:
-    """The session with these choices, and no others."""
+    """The session with these choices instead of those on record."""
     return dataclasses.replace(session, tuned=lambda text, *_: Match(choices.get(text, {})))
 
 

@@ -44,13 +44,15 @@ for fractions of a second.
 BUILD_SECONDS = 30.0
 """Longest time that a candidate may take to build."""
 RUN_SECONDS = 10.0
-"""Longest time for checking and timing a candidate, besides that of loading it."""
+"""Longest time for checking and timing a candidate, without the time to load it."""
 MEMORY_SHARE = 0.5
 """Address space of each process that builds or runs candidates, as a fraction of the memory that
 this machine, or the control group, grants.
 """
 LEAST_MEMORY_BYTES = 2 << 30
-"""Lower bound on that address space: the interpreter and LLVM alone take some hundred megabytes."""
+"""Lower bound on a process's address space: the interpreter and LLVM alone take some hundred
+megabytes.
+"""
 UNKNOWN_MEMORY_BYTES = 16 << 30
 """Memory that is assumed where the system doesn't report it."""
 

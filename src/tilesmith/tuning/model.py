@@ -35,8 +35,8 @@ from .tasks import BUILDER, Compiled, random_inputs, resume, tasks_of
 from .verdict import better_of, seconds_needed
 
 REPORT_COMPILES, REPORT_RUNS = 1.5, 40
-"""Time to reserve for a report, as a number of compilations with known kernels plus a number of
-runs of the model.
+"""The time to reserve for a report: this number of compilations with known kernels, plus this
+number of runs of the model.
 """
 CHOICES_SHARE = 0.25
 """Fraction of the seconds that choices of the whole model may take."""
@@ -94,8 +94,8 @@ def tune(
 
 
 def tune_model(request: Request, tuning: TuneOptions) -> Tuned:
-    """Like `tune`, but the result also describes the search.  The constraints are those of
-    `tuning`.
+    """Like `tune`, but the result also describes the search.  The options `tuning` contain the
+    constraints.
     """
     seconds, html = tuning.seconds, tuning.html
     started = time.time()

@@ -97,7 +97,7 @@ def default_name(op: str) -> str:
 
 
 def _scheduled(tensors: Sequence[Tensor], session: Session, seconds: float) -> Schedule:
-    """The schedule of rules, or the best that a search finds."""
+    """The schedule made by rules or, if there is time to search, the best schedule found."""
     if seconds <= 0:
         bound = session.options.algorithm_bound
         return session.backend.auto_schedule(tensors, session.target, bound)

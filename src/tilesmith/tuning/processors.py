@@ -12,8 +12,8 @@ class Shares:
     """Processors by number.
 
     runner: processors of the cores that measure; empty if a process can't be bound.
-    builders: processors of other cores; empty if all are needed for measuring, so that nothing may
-        be built meanwhile.
+    builders: processors of other cores.  Empty if measuring needs all cores; then nothing may be
+        built during a measurement.
     """
 
     runner: frozenset[int] = frozenset()

@@ -16,12 +16,12 @@ from tilesmith.runtime.executable import Executable
 ROUNDS = (2, 12)
 """Least and largest number of turns of each executable."""
 REPEATS = 2
-"""Runs in a turn; the least time counts."""
+"""Number of runs in a turn, of which the shortest time is used."""
 TURNS_SECONDS = 0.5
 """Seconds after which no further round begins, by default."""
 
 Times = Sequence[tuple[frozenset[str], float]]
-"""The source nodes that a kernel computes, and its seconds, for each kernel."""
+"""For each kernel, the source nodes that it computes, and its seconds."""
 
 
 def times(exe: Executable, inputs: Sequence[np.ndarray]) -> Times:
@@ -32,7 +32,9 @@ def times(exe: Executable, inputs: Sequence[np.ndarray]) -> Times:
 def in_turns(
     a: Executable, b: Executable, inputs: Sequence[np.ndarray], seconds: float = TURNS_SECONDS
 ) -> tuple[Times, Times]:
-    """The least times of the kernels of both, measured alternately for about `seconds`."""
+    """The shortest time of each kernel of `a` and of `b`.  The executables run alternately for
+    about `seconds`.
+    """
     both = (a, b)
     best = [np.full(len(e.program.calls), np.inf) for e in both]
     start = time.perf_counter()
@@ -51,8 +53,8 @@ def _times(exe: Executable, seconds: np.ndarray) -> Times:
 
 
 def compared(names: Iterable[str], before: Times, after: Times = ()) -> tuple[float, float]:
-    """The seconds before and after of a set of kernels: those that compute the source nodes
-    `names`, and all kernels that share a source node with a kernel of the set.
+    """The seconds of a set of kernels, before and after.  The set has the kernels that compute the
+    source nodes `names`, and all kernels that share a source node with a kernel of the set.
     """
     connected = frozenset(names)
     reached: frozenset[str] = frozenset()

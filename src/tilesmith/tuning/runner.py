@@ -1,9 +1,9 @@
 """The main program of the process that runs candidates: it checks their results and times them.
 
 The candidate and the analytic kernel run alternately, a few runs each, so that the ratio of their
-times does not depend on the rest of the machine's load.  The least times count.  A turn of the
-candidate counts only if nothing disturbed the analytic kernel in it.  Rounds end when the least
-times are stable, or at once when the candidate is clearly slower.
+times does not depend on the rest of the machine's load.  Each kernel's shortest time is used.  A
+round's times are discarded if other work disturbed the analytic kernel in that round.  Rounds end
+when the shortest times are stable, or at once when the candidate is clearly slower.
 
 Results are checked before and after the timed runs, since data races between threads may show only
 later.  Elements that the candidate does not write stay NaN.
@@ -56,7 +56,7 @@ FLUSHED_RUNS = 3
 LATE = 5
 """Measuring ends after this multiple of the planned seconds, even if kernels had only one turn."""
 MAX_COPIES = 16
-"""Upper bound on the copies of an argument that is to be cold."""
+"""Upper bound on the copies of an argument that must not be in the caches."""
 KEPT_BYTES = 1 << 30
 """Upper bound on the bytes of packed arguments that are kept.  Other arguments are packed again."""
 
@@ -73,7 +73,9 @@ class Arguments:
         self._references: list[list[np.ndarray]] | None = None
 
     def inputs(self, arguments: Sequence[Argument]) -> list[list[np.ndarray]]:
-        """The physical array of each argument, with several copies if it is to be cold."""
+        """The physical array of each argument.  An argument that must not be in the cache has
+        several copies.
+        """
         missing = any((i, a) not in self._packed for i, a in enumerate(arguments))
         if missing and sum(x.nbytes for p in self._packed.values() for x in p) > KEPT_BYTES:
             self._packed.clear()

@@ -21,13 +21,13 @@ from .measure import Measurer, Task
 from .search import Search
 
 ENOUGH = 2e-4
-"""Fraction of all tasks' time below which the expected gain ends the search."""
+"""The search ends if the expected gain is below this fraction of all tasks' time."""
 FADING = 0.75
 """Factor of the expected gain after a round without improvement."""
 TURN, CONFIRM = 0.05, 0.3
 """Seconds of running per candidate: in the search, and to confirm the best."""
 CONTENDERS = 3
-"""Candidates that are measured again before the best is settled."""
+"""Number of candidates that are measured again before the best is settled."""
 
 
 class Store(Protocol):
@@ -165,7 +165,7 @@ def tune_tasks(
             if searching.is_over:
                 break
         improved = (before - state.best) / before
-        faded = max(improved, state.hope * FADING, sys.float_info.min)  # 0 would end the search
+        faded = max(improved, state.hope * FADING, sys.float_info.min)  # zero would end the search
         state.hope = faded if improved < MARGIN else state.task.slack
     budget.spent += searching.spent
     confirm(states, measurer, store, budget)

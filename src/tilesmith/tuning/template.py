@@ -188,7 +188,8 @@ def _tune(
                     lambda s: tuning.tell("searching", s),
                 )  # fmt: skip
         start = task.space.start
-        # All ratios are relative to the baseline.  If `start` differs, a pin excludes the baseline.
+        # All ratios are relative to the baseline.  `start` is another candidate only if a user's
+        # constraint excludes the baseline.
         is_known = start == task.space.baseline
         best = _best(state, 1 - MARGIN if is_known else float("inf"))
         # The check is valid only on this machine, and only if caches are not flushed.
@@ -222,8 +223,8 @@ def _is_short(trial: Trial) -> bool:
 def _checked(
     best: Trial, start: Decisions, task: Task, made: Callable[[Decisions], KernelFunction]
 ) -> Trial:
-    """`best` with its time measured again, alternately with that of `start`, the default.  The time
-    in the trial is the least of many, so it is biased.
+    """`best` with its time measured again, alternately with `start`, the default.  The time in the
+    trial is the least of many, so it is biased.
 
     Both candidates have run before, in another process.
     """

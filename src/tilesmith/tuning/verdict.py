@@ -39,7 +39,7 @@ number.  There are more turns than usual if they fit into `CHECK_SECONDS`.
 """
 CHECK_SECONDS = 5.0
 TURN_SECONDS, TURN_RUNS = 0.12, 4
-"""Least seconds and least runs of a turn.  A turn ends when it has both."""
+"""Least seconds and least runs of a turn.  A turn ends when both are reached."""
 PROFILE_SECONDS = 1.5
 """Seconds of turns in which every kernel is timed."""
 NONE = Ratio(1.0, 1.0, 1.0, 0)
@@ -80,7 +80,7 @@ def better_of(
     def may_fit(key: Key, so_far: int) -> bool:
         if left() > needed + each * so_far:
             fitted.add(key)
-        return key in fitted  # once it is True, the answer for a workload stays True
+        return key in fitted  # a positive answer for a workload is final
 
     for share in SHARES:
         began = time.perf_counter()

@@ -1,5 +1,5 @@
-"""The common call of a piece with little overhead: the same weights, constant sizes, row-major
-tensors.
+"""A fast path for the common call of a compiled piece of a graph: unchanged weights, constant
+sizes, row-major tensors.
 
 A call through several objects costs more than a small model's kernels.  The quick call does only
 three things: it tests whether weights have changed, allocates the results, and passes addresses to
@@ -18,8 +18,8 @@ from .results import Results
 from .weights import Packed
 
 Call: TypeAlias = Callable[[Sequence[Any]], Any]
-"""A function from the inputs of a piece to its results.  It returns None if the slower, general
-call is needed.
+"""A function from the inputs of a compiled piece of a graph to its results.  It returns None if the
+slower, general call is needed.
 """
 
 _address = torch.Tensor.data_ptr

@@ -145,7 +145,7 @@ def linspace(
 ) -> Value:
     first, last = n.number(start, "start"), n.number(end, "end")
     dtype = dtype or f32
-    if dtype.is_int:  # ATen rounds both ends first, and steps from the nearer end
+    if dtype.is_int:  # as in ATen: round both ends, then count from the nearer end
         first, last = int(first), int(last)
         step, i = (last - first) / max(steps - 1, 1), np.arange(steps)
         near = np.where(i < steps // 2, first + step * i, last - step * (steps - 1 - i))

@@ -38,7 +38,7 @@ def _called(cls: type[Op], n: AtenNode, *args: Any, **kwargs: Any) -> Any:
     attributes = {name: _attribute(n, types[name], a, name) for name, a in told.items()}
     try:
         return n.add(cls(**attributes), *inputs)
-    except (ExpressionError, ScheduleError) as e:  # for example, a size is not known
+    except (ExpressionError, ScheduleError) as e:  # for example, because a size is not known
         raise UnsupportedError(str(e)) from e
 
 

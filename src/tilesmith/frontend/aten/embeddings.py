@@ -108,14 +108,16 @@ def _bags_of(n: AtenNode, offsets: Value, bags: Dim, count: Dim) -> Value:
 
 
 def _counted(n: AtenNode, indices: Value, padding_idx: int) -> Value:
-    """A mask of the indices that count: all but `padding_idx`, or all if that is negative."""
+    """A mask of the indices that count.  `padding_idx` does not count; a negative `padding_idx`
+    excludes nothing.
+    """
     if padding_idx < 0:
         return n.full(True, indices.type.shape, bool_)
     return n.cast(indices, i64).differs(padding_idx)
 
 
 def _largest(n: AtenNode, rows: Value, result: Value, bag: Value, indices: Value) -> Value:
-    """The bag's first index whose row has the maximum, for each bag and column; 0 if none has."""
+    """For each bag and column, the bag's first index whose row has the maximum; 0 if none has."""
     count = indices.type.shape[0]
     most = n.add(gather.Gather(0), result, bag)
     place = n.reshape(n.add(Iota(count)), (count, 1))

@@ -58,7 +58,7 @@ def erfc(n: AtenNode, self: Value) -> Value:
     tail = of(ew.Mul(), of(ew.Mul(), t, main), of(ew.Exp(), of(ew.Sub(), series, rest)))
     is_negative = x < 0.0
     tail = where(is_negative, of(ew.Sub(), 2.0, tail), tail)
-    is_far = of(ew.Abs(), x) > 0.5  # False for NaN
+    is_far = of(ew.Abs(), x) > 0.5  # the comparison is false for NaN
     near = of(ew.Sub(), 1.0, of(ew.Erf(), x))
     return n.cast(where(is_far, tail, near), floats.dtype)
 

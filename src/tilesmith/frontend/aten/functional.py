@@ -51,7 +51,9 @@ _PARTS = {
     "aten.slice.Tensor": "aten.slice_scatter.default",
     "aten.select.int": "aten.select_scatter.default",
 }
-"""Calls that return a view of a part, and the calls that put new contents into that part."""
+"""Maps a call that returns a view of a part of a tensor to the call that writes new contents to
+this part.
+"""
 
 _OTHER_VIEWS = frozenset(
     f"aten.{name}"
@@ -71,7 +73,9 @@ _TURNED = {
     "aten.transpose_.default": "aten.transpose.int",
     "aten.t_.default": "aten.t.default",
 }
-"""Calls that change a tensor's shape in place, and the calls that return a view of that shape."""
+"""Maps a call that changes a tensor's shape in place to the call that returns a view with the new
+shape.
+"""
 
 _OPERATORS = {f"__i{name}__": f"__{name}__" for name in ("and", "or", "xor", "lshift", "rshift")}
 """Python's in-place operators, such as `x |= y`, whose names lack ATen's underscore at the end."""
@@ -89,7 +93,7 @@ def functional(calls: Iterable[Call]) -> Functional:
 
 
 def written_by(call: Call) -> str | None:
-    """The operator that computes the contents that `call` writes; None if `call` writes nothing."""
+    """The operator whose result `call` writes to a tensor; None if `call` writes nothing."""
     parts = call.target.split(".")
     if len(parts) != 3 or parts[0] != "aten" or call.target in VIEWS:
         return None
@@ -106,7 +110,7 @@ class _Memory:
     """Memory that a tensor and its views share.
 
     version: number of writes to the memory.
-    kin: other `_Memory` objects that may be the same memory.
+    kin: other objects that may stand for the same memory.
     is_unsure: whether a write to one of `kin` may have changed this memory.
     """
 
@@ -277,7 +281,8 @@ def _trains(call: Call) -> bool:
 
 
 def _inverse(view: Call, number: int, whole: str, part: str, result: str, where: str) -> Call:
-    """A call that returns `whole`, in which `part` replaces the elements that `view` returns.
+    """A call that returns a copy of `whole` in which the elements that `view` shows are replaced by
+    `part`.
 
     number: index of the replaced result among the results of `view`.
     """
@@ -302,9 +307,8 @@ def _inverse(view: Call, number: int, whole: str, part: str, result: str, where:
 
 
 def _scatter(view: Call, number: int, more: list[Any]) -> tuple[str, list[Any]] | None:
-    """The operator that replaces the part of a tensor that `view` shows, and the arguments that
-    the operator takes after its tensors.  None if there is no such operator, or if the part depends
-    on sizes.
+    """The operator that writes to the part of a tensor that `view` shows, and its arguments after
+    the tensors.  None if there is no such operator, or if the part depends on sizes.
 
     more: the arguments of `view` after its tensor.
     """

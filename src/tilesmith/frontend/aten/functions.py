@@ -23,7 +23,7 @@ def exp2(n: AtenNode, self: Value) -> Value:
 
 def _shift(n: AtenNode, self: Operand, other: Operand, direction: str) -> Value:
     a, b = n.common(self, other)
-    # Shifts by at least the width leave the sign in every bit.
+    # A shift by the width or more leaves the sign in every bit.
     if direction == "right" and a.dtype.kind == "int":
         bits = n.tensor(a.dtype.bits, b.dtype)
         inside = (b >= 0) & (b < bits)

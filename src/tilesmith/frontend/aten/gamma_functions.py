@@ -54,8 +54,8 @@ def _lgamma(x: Value) -> Value:
     size = abs(x)
     is_low = x < -0.25
     positive = where(is_low, size, x)
-    # One recurrence step up from (-0.25, 0.75), steps down from (2.25, 8).  `steps` is the product
-    # of the factors, so that one logarithm is enough.
+    # From (-0.25, 0.75), take one recurrence step up.  From (2.25, 8), take several steps down.
+    # `steps` is the product of the factors, so that one logarithm is enough.
     is_small = positive < 0.75
     argument = where(is_small, positive + 1.0, positive)
     steps = where(is_small, abs(positive), 1.0)

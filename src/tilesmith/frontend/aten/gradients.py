@@ -38,7 +38,7 @@ def convolution_backward(
     if output_mask[1]:
         images, filters = (grad_output, input) if transposed else (input, grad_output)
         for v in (images, filters):
-            n.shape(v)  # rejects open dimensions
+            n.shape(v)  # raises an error for open dimensions
         kernel = n.shape(weight)[2:]
         to_weight = of_weight(images, filters, kernel, strides, pads, dilations, groups)
     if output_mask[2]:

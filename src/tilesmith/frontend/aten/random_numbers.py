@@ -1,4 +1,4 @@
-"""Operators that draw random numbers: for training, where each step draws others.
+"""Operators that draw random numbers, for training: each step draws new numbers.
 
 The numbers are those of `ops.random`, not PyTorch's; the distributions are the same.  A program
 that is compiled alone would draw the same numbers in every call, so it is refused.
@@ -29,8 +29,8 @@ def _drawn(n: AtenNode, op: type[RandomUniform] | type[RandomNormal], size: Sequ
 
 
 def dropped(n: AtenNode, x: Value, rate: float) -> Value:
-    """Dropout in training: elements are 0 with the probability `rate`, others grow by 1 / (1 -
-    rate).
+    """Dropout in training: elements are 0 with the probability `rate`, others are multiplied by 1 /
+    (1 - rate).
     """
     return _with_dropout(n, x, rate)[0]
 

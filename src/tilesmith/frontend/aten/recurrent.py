@@ -278,7 +278,7 @@ def simple(
 
 
 def _between(n: AtenNode, dropout: float, train: bool) -> Callable[[Value], Value]:
-    """The function of a layer's results whose result the next layer reads."""
+    """A function from the results of a layer to the input of the next layer."""
     return lambda x: dropped(n, x, dropout) if dropout and train else x
 
 
@@ -296,7 +296,7 @@ def stack_over_time(
     """The outputs of a stack's last layer, and the state of all layers after the last step.  The
     state has the form of the initial one, [layers * directions, batch, hidden].
 
-    between: the function of a layer's results whose result the next layer reads.
+    between: maps the results of a layer to the input of the next layer.
     """
     if batch_first:
         x = x.transpose(1, 0, 2)

@@ -160,8 +160,8 @@ aten_op("aten.min.dim")(partial(_extreme_and_place, make=reduce.ReduceMin, find=
 def variance(
     n: AtenNode, self: Value, dim: Axes = None, correction: Unbiased = None, keepdim: bool = False
 ) -> Value:
-    """The variance.  It is computed on the tensor divided by a power of two, since the sum of
-    squares may leave the range of f32 where the mean of squares does not.
+    """The variance.  It is computed on the tensor divided by a power of two, because the sum of
+    squares may overflow or underflow in f32 although the mean of squares does not.
     """
     scaled, scale = _scaled_variance(n, self, dim, correction, keepdim)
     if scale is not None:

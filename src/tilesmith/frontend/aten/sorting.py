@@ -148,8 +148,8 @@ def mode(n: AtenNode, self: Value, dim: int = -1, keepdim: bool = False) -> Pair
 
 
 def _previous(n: AtenNode, extent: Dim) -> tuple[Value, Value]:
-    """The predecessor of each index of an axis, from -1 on, and a constant 0.  The caller takes the
-    maximum of both values.  So the predecessor of index 0 is 0.
+    """The numbers -1, 0, 1, ..., one less than each index of an axis, and a constant 0.  The caller
+    takes the maximum of both values, so the predecessor of index 0 is 0.
     """
     return n.positions(extent) - 1, n.tensor(0)
 

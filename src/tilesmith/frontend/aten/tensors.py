@@ -60,7 +60,7 @@ def contents(tensor: Any, what: str) -> np.ndarray:
 def memory_of(tensor: Any) -> Hashable:
     """A key that is equal for tensors that share all elements in memory, such as tied weights."""
     if not isinstance(tensor, np.ndarray) and str(tensor.layout) != "torch.strided":
-        return id(tensor)  # it has no memory of its own, and `contents` refuses it
+        return id(tensor)  # a tensor without memory, which `contents` refuses
     if isinstance(tensor, np.ndarray):
         return (tensor.ctypes.data, tensor.dtype, tensor.shape, tensor.strides)
     return (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())

@@ -127,7 +127,7 @@ def _of_image(
     # if each class has its own boxes, treat each class as an image
     by_class = n.reshape(scores, (groups, extents.quotient(classes, groups) or 1, count))
     rows = suppressed(n, boxes, by_class, limits)
-    label = column(n, rows, 1) + column(n, rows, 0)  # one of the two is 0
+    label = column(n, rows, 1) + column(n, rows, 0)  # one of the two columns is 0
     place = column(n, rows, 2)
     chosen = rows.type.shape[0]
 

@@ -110,8 +110,8 @@ def selected(
 def _refusing(
     n: CallingNode, bodies: list[Body], number: int, others: Sequence[Slot] | None
 ) -> list[Slot] | None:
-    """The results of an invalid branch: zeros, with the types of the other branch's results.  Runs
-    that take the invalid branch are refused.  None if the types depend on extents that only the
+    """The results of an invalid branch: zeros, with the types of the other branch's results.  A run
+    that takes the invalid branch is refused.  None if the types depend on extents that only the
     other branch measures.
     """
     results = only_tensors(others)

@@ -32,8 +32,8 @@ _USUAL = 128
 class CarriedShapes:
     """The types of carried values inside a loop and after it.
 
-    Extents that are equal before the loop and after an iteration share a symbol, until a further
-    import of the body shows that they differ.
+    Extents share a symbol if they are equal before the loop and after an iteration.  They get
+    separate symbols if another import of the body shows that they differ.
     """
 
     def __init__(self, name: str, state: Sequence[Value]) -> None:

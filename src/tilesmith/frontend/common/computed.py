@@ -30,7 +30,7 @@ def taken(n: NodeContext, x: Value, axis: int, places: Value) -> Value:
     """The slices of x at `places` along `axis`.  The places are clamped to the axis, so the kernel
     need not check them.
     """
-    if same_dim(x.type.shape[axis], 0):  # there is nothing to take
+    if same_dim(x.type.shape[axis], 0):  # the axis is empty, so there is nothing to take
         dims = (*x.type.shape[:axis], *places.type.shape, *x.type.shape[axis + 1 :])
         return n.const(0, x.dtype).expand(*dims)
     last = n.of_dims((extents.difference(x.type.shape[axis], 1),))
@@ -117,7 +117,7 @@ def _misnamed(n: NodeContext, axes: Value, is_named: Value) -> Value:
 
 
 def _kept(n: NodeContext, dims: Sequence[Dim], is_named: Value, count: int) -> Value:
-    """The extents of the `count` axes that are not named, in order."""
+    """The extents of the `count` axes that no axis operand names, in order."""
     rest = 1 - is_named.cast(i64)
     order = running_sum(n, rest) - 1
     here = along(order, 1, 2).equals(along(n.of_dims(range(count)), 0, 2))

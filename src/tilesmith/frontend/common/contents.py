@@ -276,7 +276,7 @@ def _cast(x: Element, source: DType, to: DType) -> Element:
         return _compare("ne", x, 0, source)
     if to.is_float:
         return _ratio(x)
-    if isinstance(x, Ratio):  # rounds toward zero
+    if isinstance(x, Ratio):  # the cast rounds toward zero
         return _binary("truncdiv", x.number, x.by, to)
     return x
 

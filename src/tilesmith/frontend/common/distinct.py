@@ -43,7 +43,7 @@ def groups(
     zeros = n.const([0], i64).expand(count)
     is_first = n.add(scatter.ScatterElements(0), zeros, firsts, firsts * 0 + 1)
     appearing = n.places(is_first).reshape(-1)
-    rank = n.add(scan.CumSum(0), is_first) - 1  # index of each first row among the first rows
+    rank = n.add(scan.CumSum(0), is_first) - 1  # number of each first row among the first rows
     group = n.add(gather.Gather(0), inverse, appearing)
     sizes = n.add(gather.Gather(0), sizes, group)
     first = n.add(gather.Gather(0), firsts, inverse)

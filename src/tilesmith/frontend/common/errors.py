@@ -19,7 +19,9 @@ from tilesmith.support.errors import (
 
 
 class NotedError(UnsupportedError):
-    """A node is unsupported because of nodes inside its sub-graph.  These are already recorded."""
+    """A node is unsupported because of nodes inside its sub-graph.  The problems of these nodes are
+    already recorded.
+    """
 
 
 class LocatedError(ModelError):
@@ -48,8 +50,8 @@ class OpenValueError(OpenDimensionError):
 
 @contextmanager
 def errors_name(model: str) -> Iterator[None]:
-    """A context in which the message of an error becomes one line that begins with the model's
-    name, if the model has a name.
+    """A context that turns the message of an error into one line, which begins with the name of the
+    model if there is one.
     """
     try:
         yield
@@ -69,5 +71,5 @@ def errors_name(model: str) -> Iterator[None]:
 
 def _one_line(model: str, error: Exception) -> str:
     message = f"{model}: {error}" if model else str(error)
-    # names in a model may hold anything, line ends and control characters too
+    # names in a model may contain any characters, including line ends and control characters
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)

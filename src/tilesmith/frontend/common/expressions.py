@@ -145,7 +145,7 @@ class _Loops(_Defined, abstract=True):
 
     def loops(self, *types: TensorType) -> Func:
         func = self.made(types).loops
-        assert func is not None  # the composite chose this class for its loops
+        assert func is not None  # this class is used only for definitions with loops
         return func
 
 

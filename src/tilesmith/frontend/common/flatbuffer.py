@@ -182,7 +182,7 @@ class Table:
             return Table(buffer, field.type, position)
         kinds, number = buffer.schema.unions[name], getattr(self, f"{name}_type")
         if not 0 < number < len(kinds):
-            return None  # no table, or a kind of table of a newer format
+            return None  # the union is empty, or its table is of a newer format
         return Table(buffer, kinds[number], position)
 
     def _vector(self, at: int, type_: str, what: str) -> Any:

@@ -69,7 +69,7 @@ class FoldingBuilder(Builder):
     """The `Builder` of an importer.
 
     for_training: whether results of weights, which are named constants of floats, and random
-        numbers stay nodes.  Training makes inputs of weights and draws other numbers in each step.
+        numbers stay nodes.  Training turns weights into inputs and draws new numbers in each step.
     """
 
     def __init__(self, name: str = "main", for_training: bool = False) -> None:
@@ -129,9 +129,9 @@ class FoldingBuilder(Builder):
         The small result of an equal earlier operator is reused, so that a size computed twice is
         measured once.
 
-        An operator may demand that two extents are equal, while that holds only for some sizes.
-        If no replacement of a symbol makes them always equal, they are assumed to be equal.  A
-        run checks this before it begins (decision 75).
+        An operator may require that two extents are equal, although they are equal for some sizes
+        only.  If no replacement of a symbol makes them equal for all sizes, they are assumed to be
+        equal.  A run checks this before it begins (decision 75).
 
         Errors do not name `loc`: the importer adds it to all errors of a node.  Raises ModelError
         if a result has more than `MAX_ELEMENTS` elements even if each symbol is 1, UnequalDims if
@@ -297,7 +297,7 @@ class FoldingBuilder(Builder):
         is_known = all(v is w for v, w in zip(inputs, wide, strict=True))
         if isinstance(op, Expand) and not same_shape(fitted(op.shape), op.shape):
             op, is_known = Expand(fitted(op.shape)), False
-        if is_known:  # the operands stay as they are
+        if is_known:  # nothing changed, so the error remains
             raise OpenDimensionError(str(error), error.dims) from None
         return op, *wide
 
@@ -339,9 +339,8 @@ class FoldingBuilder(Builder):
         return self.measure(self.add(Where(), is_one[0], *reversed(lists)), (LARGEST,), zero)[0]
 
     def require_equal(self, a: Dim, b: Dim) -> None:
-        """Refuses runs in which two extents differ, if one of them is measured.  For extents that
-        are not measured, raises UnequalDims if they are equal only for some sizes, ModelError if
-        for none.
+        """If one of two extents is measured, refuses runs in which they differ.  Otherwise raises
+        UnequalDims if they are equal for some sizes only, and ModelError if they are never equal.
         """
         if self.measured.isdisjoint(symbols_of((a, b))):
             if not equal("the operator", a, b):

@@ -21,7 +21,7 @@ from .slots import FAILED, Failed, Slot
 
 
 class Importer:
-    """Imports one model into one builder; a frontend adds the walk over its format."""
+    """Imports one model into one builder; a frontend adds the traversal of its format."""
 
     def __init__(self, builder: FoldingBuilder) -> None:
         self.builder = builder

@@ -71,8 +71,8 @@ class Given:
 
 
 def resizable(declared: Declared, given: Given) -> Declared:
-    """The declaration of an input, where dimensions that the caller sets are open even if the model
-    fixes them.
+    """The declaration of an input.  A dimension that the caller sets is open, even if the model
+    fixes it.
     """
     name, shapes, symbols = declared.name, given.shapes, given.symbols
     if declared.dims is None:

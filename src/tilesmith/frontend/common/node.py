@@ -175,7 +175,7 @@ class NodeContext:
         return self.measured(value, known)
 
     def one_extent(self, value: Value, what: str) -> Dim:
-        """The only element of a value as an extent, like those of `extents`."""
+        """The only element of a value, as an extent (see `extents`)."""
         extents = self.extents(value, what)
         if len(extents) != 1:
             raise ModelError(f"{what}: expected one number, found {value.type}")

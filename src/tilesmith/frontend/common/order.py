@@ -61,7 +61,7 @@ def ordered(
         waiting[number] = len(makers)
         for m in makers:
             users.setdefault(m, []).append(number)
-    ready = [n for n, w in enumerate(waiting) if w == 0]  # ascending, so already a heap
+    ready = [n for n, w in enumerate(waiting) if w == 0]  # in ascending order, so it is a heap
     order: list[N] = []
     while ready:
         number = heapq.heappop(ready)

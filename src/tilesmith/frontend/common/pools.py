@@ -56,7 +56,7 @@ def pooled(
     missing = [extents.difference(w, d) for w, d in zip(_full(g), y.type.shape[2:], strict=True)]
     if all(same_dim(m, 0) for m in missing):
         return y
-    # The windows that are missing start past the end, so they are empty: pad the result.
+    # The missing windows start past the end and are empty, so the result is padded.
     rank = len(missing)
     filler = x.dtype.min if kind == "max" else 0
     return n.add(slicing.Pad((0,) * (rank + 4) + tuple(missing), "constant", filler), y)

@@ -1,4 +1,4 @@
-"""Features of a model that Tilesmith lacks: collected during the walk, reported all at once."""
+"""Features of a model that Tilesmith lacks: collected during import, then reported together."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def varints(encoded: memoryview) -> np.ndarray:
     lengths = ends - starts + 1
     if lengths.max() > _LONGEST_VARINT:
         raise ModelError("damaged file: a list of numbers has one of more than 64 bits")
-    if data.size == ends.size:  # one byte each
+    if data.size == ends.size:  # each number has one byte
         return data.astype(np.uint64)
     shifts = (7 * (np.arange(data.size) - np.repeat(starts, lengths))).astype(np.uint64)
     return np.add.reduceat((data & 0x7F).astype(np.uint64) << shifts, starts)
@@ -250,7 +250,7 @@ class Message:
                 raise AttributeError(f"message {self._kind} has no field {name!r}") from None
             value = self._decoded(field)
             if field.number not in self._places:
-                return value  # not stored, so that `has` stays False
+                return value  # the default is not stored, so that `has` stays False
             self._values[name] = value
         return self._values[name]
 
@@ -310,7 +310,7 @@ class Message:
 
     def _numbers(self, field: Field, places: Sequence[WireField]) -> np.ndarray:
         """A list of numbers: each in a field of its own, or many packed in the bytes of one."""
-        type_ = field.type if field.type in _DTYPES else "i32"  # an enum's values
+        type_ = field.type if field.type in _DTYPES else "i32"  # enum values are i32
         kind = _KINDS[type_]
         for p in places:
             if p.kind != BYTES:

@@ -149,7 +149,7 @@ class _Reader:
         except ValueError:
             pass
         try:
-            return float(plain)  # inf
+            return float(plain)  # such as "inf"
         except ValueError:
             return self._bad("a number")
 

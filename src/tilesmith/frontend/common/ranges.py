@@ -35,7 +35,7 @@ def integers(n: NodeContext, start: Dim, limit: Dim, step: int) -> Value:
 
 
 def ranged(n: NodeContext, operands: Sequence[Value]) -> Value:
-    """The range from a start to a limit with a step.  These are three numbers of one type."""
+    """The range from a start to a limit with a step.  All three have one type."""
     start, limit, delta = operands
     if len({v.dtype for v in operands}) > 1 or any(
         v.type.is_static and v.type.size != 1 for v in operands

@@ -14,7 +14,7 @@ from tilesmith.ops.resize import short_fraction
 from tilesmith.support.errors import OpenDimensionError
 
 _CHECKED = 1 << 16
-"""Sizes are compared for all extents below this one: the exact size, and that of an engine."""
+"""The rounding of an engine is compared with exact arithmetic for all extents below this one."""
 
 
 def scaled(extent: Dim, factor: float, number_type: type[np.floating], what: str) -> Dim:

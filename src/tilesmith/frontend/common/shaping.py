@@ -40,7 +40,7 @@ def reversed_sequences(n: NodeContext, x: Value, lengths: Value, time: int, batc
     """
     dims, rank = x.type.shape, x.type.rank
     steps, sequences = dims[time], dims[batch]
-    # Step t comes from l-1-t if t < l (the sequence's length), else from t.
+    # Let l be the length of the sequence.  Step t takes element l - 1 - t if t < l, else element t.
     position = n.positions(steps, rank, time)
     own = tuple(sequences if a == batch else 1 for a in range(rank))
     length = n.reshape(lengths.cast(i64), own)

@@ -29,8 +29,8 @@ class Source:
     model: the path, bytes or object.
     content: the bytes, or the mapped file at the path; None for an object and for a folder.
     name: the model's name in messages; empty for an object (a frontend may find a name for it).
-    folder: folder of the files to which the model may refer, or the folder that the model is; None
-        when the model is neither a file nor a folder.
+    folder: the folder with the files that the model may refer to; the model itself if it is a
+        folder; None if it is neither a file nor a folder.
     opened: collects the names of the opened files in `folder`.
     home: the folder that contains the model's own file.  It differs from `folder` if the path is a
         link.
@@ -59,7 +59,7 @@ class Source:
         if isinstance(model, (str, os.PathLike)):
             try:
                 path = Path(model)
-            except TypeError:  # its __fspath__ gives no text
+            except TypeError:  # `__fspath__` does not return text
                 raise ModelError(f"expected a model's path, found {shown(model)}") from None
             if os.path.isdir(path):
                 return Source(path, None, str(path), path, opened)

@@ -99,8 +99,8 @@ class Symbols:
         return isinstance(axes, Mapping) and axis in axes
 
     def check(self, name: str, dims: Sequence[int | str] | None) -> None:
-        """Raises ModelError if the caller's ranges for the input `name` are neither by axis nor a
-        shape, or if they are for an axis that the model fixes.
+        """Raises ModelError if the caller's ranges for the input `name` are neither a shape nor a
+        mapping from axes, or if the model fixes one of the axes.
 
         dims: the declared dimensions, with names for the open ones; None if the rank is open.
         """
@@ -156,9 +156,9 @@ class Symbols:
         return symbol(key, low, high, expected)
 
     def restrict(self, error: UnequalDims) -> None:
-        """Replace a symbol so that two extents are equal for all sizes.  If that is not possible,
-        change expected sizes so that the extents are equal for these sizes.  Raises
-        OpenDimensionError if neither is possible.
+        """Replace a symbol so that two extents are equal for all sizes.  If that is impossible,
+        change the expected sizes so that the extents are equal at the expected sizes.  Raises
+        OpenDimensionError if both are impossible.
         """
         replaced = replacement(error.first, error.second)
         if replaced is None:

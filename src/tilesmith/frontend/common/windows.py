@@ -116,7 +116,7 @@ def numbers(
 def convolve(n: NodeContext, x: Value, w: Value, g: Geometry, groups: int = 1) -> Value:
     """The convolution of x [N, C, ...] with w [OC, C / groups, kernel...], without a bias."""
     pads = g.numbers()
-    if pads is None:  # padding of an extent that is known only at run time
+    if pads is None:  # the padding depends on an extent that only a run knows
         rank = len(g.kernel)
         x = n.add(slicing.Pad((0, 0, *g.pads[:rank], 0, 0, *g.pads[rank:])), x)
         pads = (0,) * (2 * rank)

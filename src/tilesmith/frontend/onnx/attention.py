@@ -122,7 +122,9 @@ def joined_heads(n: OnnxNode, y: Value) -> Value:
 
 
 def _product(n: OnnxNode, a: Value, b: Value, group: int, transpose: bool) -> Value:
-    """a @ b per head, b transposed if `transpose`.  `group` heads of a share a head of b."""
+    """`a` @ `b` per head, with `b` transposed if `transpose`.  `group` heads of `a` share one head
+    of `b`.
+    """
     op = mm.MatMul(transpose_b=transpose)
     if group == 1:
         return n.add(op, a, b)

@@ -36,7 +36,7 @@ def attribute_type(proto: Any) -> int:
         filled = proto.HasField(field) if field in _SINGULAR else len(getattr(proto, field))
         if filled:
             return code
-    return INTS  # no field has a value, so it is an empty list
+    return INTS  # no field has a value, so the attribute is an empty list
 
 
 class Attributes:

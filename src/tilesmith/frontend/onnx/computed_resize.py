@@ -87,7 +87,7 @@ def _resampled(
     """
     for i, a in enumerate(axes):
         if divisors is not None and roi is None and same_dim(sizes[i], x.type.shape[a]):
-            continue  # each sample is an element
+            continue  # each sample is an element of x, so the axis is unchanged
         by = n.const([1.0], scales.dtype) if divisors is None else picked(divisors, i)
         ends = None if roi is None else [picked(roi, j) for j in (i, i + len(axes))]
         scale = picked(scales, i)

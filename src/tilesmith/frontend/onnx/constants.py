@@ -96,7 +96,8 @@ def size_of(n: OnnxNode) -> Result:
 
 @onnx_op("Range", since=11)
 def range_of(n: OnnxNode) -> Result:
-    # `stash_type` is the precision of a float range's steps.  Here the steps have the range's type.
+    # `stash_type` is the type in which ONNX adds the steps of a float range.  Here this is the type
+    # of the range.
     n.ignore("stash_type")
     return ranged(n, [n.input(i) for i in range(3)])
 

@@ -128,7 +128,7 @@ def _check_names(domain: str, name: str) -> None:
         )
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"register_op: expected a name such as 'Snake', found {name!r}")
-    import_module("tilesmith.frontend.onnx.operators")  # delayed: that module imports this one
+    import_module("tilesmith.frontend.onnx.operators")  # late, since that module imports this one
     if OPERATORS.versions(domain, name):
         raise UsageError(
             f"register_op: {domain}.{name} is an operator that Tilesmith has; choose another name"

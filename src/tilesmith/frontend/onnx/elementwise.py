@@ -153,7 +153,7 @@ def is_inf(n: OnnxNode) -> Result:
     negative, positive = n.attr_flag("detect_negative", True), n.attr_flag("detect_positive", True)
     x = n.input(0)
     if not (negative or positive):
-        x = fn.is_nan(x)  # neither infinity is detected, so the result is false for every x
+        x = fn.is_nan(x)  # no infinity is to be detected, so the result is false for every x
         return x & False
     return n.add(ew.IsInf(negative, positive), x)
 

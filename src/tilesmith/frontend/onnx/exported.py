@@ -205,7 +205,7 @@ def _reshape(w: Writer, n: Node) -> None:
     sizes = n.outputs[0].shape
     known = [d for d in sizes if isinstance(d, int)]
     if len(known) == len(sizes) - 1 and all(known):
-        sizes = [d if isinstance(d, int) else -1 for d in sizes]  # which needs no computation
+        sizes = [d if isinstance(d, int) else -1 for d in sizes]  # -1 needs no computation
     w.write(n, "Reshape", w.numbers(sizes), allowzero=1)
 
 

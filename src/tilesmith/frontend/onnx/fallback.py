@@ -98,7 +98,7 @@ class ReferenceNode:
 
     def _defined(self) -> list[TensorType]:
         """The types of the outputs from the operator's definition.  Their ranks are unknown."""
-        import onnx  # delayed: few models contain such an operator
+        import onnx  # imported here, since few models need it
 
         try:
             version = self.opsets.get(self.domain, 1)

@@ -432,7 +432,7 @@ class _Visit:
     def _attributes(self) -> Attributes:
         attributes = Attributes.of(self.node, self.frame.attributes)
         if not self.domain and self.version < 6:
-            attributes.find("consumed_inputs")  # only a hint that inputs may be overwritten
+            attributes.find("consumed_inputs")  # only says that inputs may be overwritten
         return attributes
 
     @property

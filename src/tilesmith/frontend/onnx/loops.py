@@ -253,7 +253,7 @@ def _stacked(
     """The results of the loop in ONNX's order: carried values, then collected results."""
     count, *rest = made[own:]
     collected = [*rest[WIDTH * len(ragged) :]]
-    for i, r in enumerate(ragged):  # in order of their index
+    for i, r in enumerate(ragged):  # in the order of their indices
         rows = r.stacked(n, rest[WIDTH * i : WIDTH * (i + 1)], count)
         collected.insert(r.number, rows)
     return (*made[:own], *collected)

@@ -68,7 +68,9 @@ def layer_normalization(n: OnnxNode) -> Result:
 
 
 def _check_stash(n: OnnxNode) -> None:
-    """Raises UnsupportedError unless `stash_type`, the type of narrower inputs' moments, is f32."""
+    """Raises UnsupportedError unless `stash_type` is f32: the type in which moments of narrower
+    inputs are computed.
+    """
     stash = element_type(n.attr_int("stash_type", 1), "attribute 'stash_type'")
     if stash.name != "f32":
         n.unsupported(f"stash_type {stash}; only f32 is supported")

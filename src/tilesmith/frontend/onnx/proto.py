@@ -40,7 +40,7 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
     content, name = source.content, source.name
     if content is None:
         return source.model, {}
-    from google.protobuf.message import DecodeError  # delayed: only ONNX models need protobuf
+    from google.protobuf.message import DecodeError  # imported here: others don't need protobuf
 
     if not content:
         raise ModelError(f"expected an ONNX model in {name}, found nothing (0 bytes)")

@@ -42,7 +42,7 @@ def standard_function(domain: str, name: str, version: int) -> Any | None:
     """The FunctionProto of an operator at an opset, with the defaults of its attributes.  None if
     ONNX does not define the operator as a function.
     """
-    import onnx  # delayed: few models have such an operator
+    import onnx  # imported here, since few models need it
 
     try:
         schema: Any = onnx.defs.get_schema(name, version, domain)

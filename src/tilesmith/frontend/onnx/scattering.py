@@ -67,5 +67,5 @@ def top_k(n: OnnxNode) -> Result:
     largest = True
     if n.version >= 11:
         largest = n.attr_flag("largest", True)
-        n.ignore("sorted")  # 0 allows any order
+        n.ignore("sorted")  # 0 would allow any order
     return n.add(sort.TopK(k, axis, largest), x)

@@ -77,7 +77,7 @@ def linear_attention(n: OnnxNode) -> Result:
 
     Computed in f32 and unrolled over time.
     """
-    n.ignore("chunk_size")  # it chooses an algorithm, not a result
+    n.ignore("chunk_size")  # selects an algorithm and does not change the result
     q, k, v = (n.input(i) for i in range(3))
     past, decay, beta = (n.optional(i) for i in range(3, 6))
     rules = ("linear", "gated", "delta", "gated_delta")

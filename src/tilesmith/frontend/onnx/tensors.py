@@ -110,7 +110,7 @@ def element_type(code: int, what: str, strings: bool = False) -> DType:
 def decode(
     tensor: Any, files: ExternalFiles, what: str, weights: np.ndarray | None = None
 ) -> Contents:
-    """The contents of a TensorProto; `weights`: the tensor's raw bytes, if the message has none.
+    """The contents of a TensorProto; `weights`: the tensor's raw bytes if the message lacks them.
 
     Raises ModelError when type, shape and data do not fit one another.
     """
@@ -171,7 +171,7 @@ def _from_field(tensor: Any, type: TensorType, what: str) -> np.ndarray:
             f"{what}: expected the values of {type} in {name}, found {', '.join(wrong)}"
         )
     field = getattr(tensor, name)
-    packed = d.bits in (2, 4)  # a value of the field has several elements of 2 or 4 bits
+    packed = d.bits in (2, 4)  # each value of the field holds several elements of 2 or 4 bits
     expected = _stored_bytes(type) if packed else type.size
     if len(field) != expected:
         raise ModelError(f"{what}: expected {expected} values for {type}, found {len(field)}")

@@ -98,7 +98,7 @@ def _only(fields: list[WireField], count: int) -> list[WireField]:
 
 def _head(number: int, size: int) -> bytes:
     """Tag and length of a field of bytes."""
-    encoded = bytearray([number << 3 | BYTES])  # one byte: field numbers below 16
+    encoded = bytearray([number << 3 | BYTES])  # field numbers below 16 need one byte
     while size >= 0x80:
         encoded.append(size & 0x7F | 0x80)
         size >>= 7

@@ -199,7 +199,7 @@ def _taps_in_padding(r: Rewriter, n: Node) -> Result:
         end = (results - 1) * strides[a]
         used = [t for t, offset in enumerate(reach) if offset < size and offset + end >= 0]
         begin, stop = (used[0], used[-1] + 1) if used else (0, 1)
-        # The pads shrink by the removed taps.  This must not make them negative.
+        # The pads shrink by the removed taps, but must not become negative.
         first.append(min(begin, max(before, 0) // dilations[a]))
         last.append(max(stop, taps - max(after, 0) // dilations[a]))
     kept = [b - a for a, b in zip(first, last, strict=True)]

@@ -63,8 +63,8 @@ def _in_loop(node: Node, op: Loop) -> list[Node]:
 
 
 def _lengthened(op: Loop, k: int) -> Node | None:
-    """The concatenation that appends rows to carried value `k`; None if there is none, or if other
-    nodes read this value too.
+    """The concatenation that appends rows to carried value `k`.  None if there is none, or if other
+    nodes also read the carried value.
     """
     body = op.body
     current, following = body.inputs[1 + k], body.outputs[op.conditional + k]

@@ -336,7 +336,7 @@ def _with_plain_products(body: Graph, same: Sequence[Value], steps: Dim | None) 
 
 def _reads_transposed(node: Node, same: Sequence[Value], steps: Dim) -> bool:
     """Whether a node multiplies rows with the transpose of one of the matrices `same`.  A
-    transposition before the loop must pay: all `steps` together multiply enough rows.
+    transposition before the loop must be worthwhile: all `steps` together multiply enough rows.
     """
     if not isinstance(node.op, MatMul) or not node.op.transpose_b:
         return False

@@ -70,8 +70,8 @@ def op_key(op: Op) -> Any:
 
 def _attribute_key(value: Any) -> Any:
     if isinstance(value, (Expr, Graph)):
-        return value  # by identity: different symbolic dimensions may have one name
-    return attribute_text(value)  # Python: 0.0 == -0.0 and 1 == True
+        return value  # compared by identity, since different symbolic dimensions may have one name
+    return attribute_text(value)  # in Python, 0.0 == -0.0 and 1 == True
 
 
 def _share_constants(graph: Graph, replaced: dict[Value, Value]) -> tuple[Constant, ...]:

@@ -3,7 +3,7 @@
 The nodes are walked backwards.  A node whose results have cotangents gives cotangents to its
 operands, by the rules of `ops.gradients`.  Only nodes between the wanted values and the
 differentiated result take part.  A value's cotangents are added where it has several readers.
-Forward mode is the walk backwards over a walk backwards (`push_forward`).
+Forward mode is reverse mode applied twice (`push_forward`).
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def differentiate(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> Grap
 def push_forward(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> Graph:
     """The graph with the derivatives of its results `of` along a direction as further results.
 
-    The direction is a further input for each of `wrt`, its tangent, of its type.  Names, arguments
-    and errors are those of `differentiate`.
+    The direction consists of a tangent for each value in `wrt`: a further input of the same type.
+    Names, arguments and errors are those of `differentiate`.
 
-    The product J^T u of the transposed Jacobian with a cotangent u is linear in u.  So its gradient
-    by u, weighted by the tangents v, is J v, whatever u is.  The rules of reverse mode therefore
-    give the derivative forwards (J. Townsend, "A new trick for calculating Jacobian vector
+    The product J^T u of the transposed Jacobian with a cotangent u is linear in u.  So the gradient
+    of (J^T u) · v with respect to u is J v for every u.  The rules of reverse mode therefore give
+    the forward derivative as well (J. Townsend, "A new trick for calculating Jacobian vector
     products", 2017).  Here u is zero.
     """
     flat, values = _opened(graph, of, wrt)
@@ -96,8 +96,9 @@ def push_forward(graph: Graph, of: Sequence[int], wrt: Sequence[Value]) -> Graph
 def _opened(
     graph: Graph, of: Sequence[int], wrt: Sequence[Value]
 ) -> tuple[Graph, Callable[[Builder], dict[Value, Value]]]:
-    """The expanded graph, whose inputs include the constants among `wrt`, and the function that
-    gives its inputs' values: inputs and constants of a builder.
+    """The expanded graph, whose inputs include the constants among `wrt`, and a function.  The
+    function adds these inputs to a builder, as inputs and constants, and returns their values
+    there.
 
     Raises ModelError if a value of `of` or `wrt` has no floats.
     """
@@ -137,7 +138,7 @@ def _backwards(
     wanted: Sequence[int],
     seeds: Sequence[tuple[int, Value]],
 ) -> list[Value]:
-    """`differentiate_control.Backwards`."""
+    """Implements `differentiate_control.Backwards`."""
     flat = _expanded(body)
     wrt = [flat.inputs[n] for n in wanted]
     reverse = Reverse(b, flat, b.include(flat, dict(zip(flat.inputs, inputs))), wrt)

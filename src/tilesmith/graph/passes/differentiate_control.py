@@ -1,8 +1,8 @@
 """Gradients of branches and loops, which are branches and loops again.
 
-A branch is run once more, with the walk backwards behind it.  A loop is run once more with a trace:
-it also collects the carried values before each iteration.  The loop of the gradients runs backwards
-over the trace, and each of its iterations runs one iteration of the loop again.
+A branch is run once more, followed by its backward pass.  A loop is run once more and records a
+trace: the carried values before each iteration.  A second loop computes the gradients, from the
+last iteration to the first.  For each iteration it repeats the forward pass from the trace.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tilesmith.support.errors import UnsupportedError
 Backwards: TypeAlias = Callable[
     [Builder, Graph, Sequence[Value], Sequence[int], Sequence[tuple[int, Value]]], list[Value]
 ]
-"""Adds a body and its walk backwards to a builder.  Arguments: the builder, the body, the values of
-its inputs, numbers of the inputs whose gradients are wanted, and pairs of an output's number and
-its cotangent.  The result has the gradient of each wanted input.
+"""Adds the forward and the backward pass of a body to a builder.  Arguments: the builder, the body,
+the values of its inputs, numbers of the inputs whose gradients are wanted, and pairs of an output's
+number and its cotangent.  The result has the gradient of each wanted input.
 """
 
 
@@ -122,9 +122,9 @@ def _reversed(
 ) -> Graph:
     """The body of the loop of the gradients.
 
-    floats, moving, still: numbers of the carried values, sliced inputs and unchanging values of
-        floats.
-    collected: numbers of the collected results of floats.
+    floats, moving, still: numbers of those carried values, sliced inputs and unchanging values that
+        are floats.
+    collected: numbers of the collected results that are floats.
     """
     body, a, c = op.body, op.carried, len(op.sliced)
     own, elements, same = body.inputs[1 : 1 + a], body.inputs[1 + a :][:c], body.inputs[1 + a + c :]

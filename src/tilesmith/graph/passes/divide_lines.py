@@ -99,7 +99,7 @@ class _Division:
 
     def columns(self, r: Rewriter, node: Node) -> Result:
         """A scan along an axis that is not the innermost.  In the loops of scans, one thread
-        computes all elements of the innermost axis.  If an axis of extent 1 is added behind that
+        computes all elements of the innermost axis.  If an axis of extent 1 is added after that
         axis, each of these elements has its own thread.
         """
         op, x = node.op, node.inputs[0]

@@ -51,7 +51,7 @@ class Factors:
 PAIRS = Factors(i16, i16, joined=2)
 
 Choice = Callable[[MatMul | Conv, tuple[Dim, ...], tuple[Dim, ...]], Factors]
-"""Chooses the storage types of a product with constant weights of bytes.  Arguments: the operator
+"""Chooses the storage types of a product whose weights are constant bytes.  Arguments: the operator
 and the shapes of both factors.
 """
 

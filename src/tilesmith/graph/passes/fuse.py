@@ -48,9 +48,9 @@ MAX_NODES = 48
 """Upper bound on the nodes of a group, to limit code size and compile time."""
 
 MAX_BRANCHES = 8
-"""Upper bound on the selects in a group that read an element in only one of their branches.  The
-code of such a read tests all conditions around the read.  The number of tests may grow like the
-number of paths through the selects.
+"""Upper bound on the selects in a group that read an element in only one branch.  The code for such
+a read tests all conditions around it, and the number of tests may grow with the number of paths
+through the selects.
 """
 
 
@@ -126,7 +126,7 @@ class _Fusion:
                 group = _Group("attention", members, outputs=(result,))
                 self.group_of |= dict.fromkeys(members, group)
         for kind in ("contraction", "reduction", "opaque", "elementwise", "injective"):
-            if kind == "elementwise":  # both kinds in one pass, in program order
+            if kind == "elementwise":  # one pass in program order handles both kinds
                 seeds = sorted(
                     by_kind.get("elementwise", []) + by_kind.get("injective", []),
                     key=self.order.__getitem__,
@@ -247,9 +247,9 @@ class _Fusion:
         return all(expected_size(out) <= 2 * expected_size(v.shape) for v in read)
 
     def samples_views(self, node: Node, members: Iterable[Node]) -> bool:
-        """Whether, among `members`, only index maps make the operands that `node` reads several
-        times per element.  Any other member would be computed, or copied into another order, once
-        for each read.
+        """Whether all members that compute an operand which `node` reads several times per element
+        are index maps.  A member of another kind would be computed, or copied into another order,
+        once for each read.
         """
         read = {node.inputs[i] for i in self.structure(node).samples}
         for m in reversed(list(members)):
@@ -262,7 +262,7 @@ class _Fusion:
 
     def merge_prologues(self) -> None:
         operands: set[Node] = set()
-        for node in reversed(self.graph.nodes):  # a chain of producers follows its consumer
+        for node in reversed(self.graph.nodes):  # consumers before their producers
             group = self.group_of[node]
             if group.kind not in ("contraction", "rows", "attention"):
                 continue

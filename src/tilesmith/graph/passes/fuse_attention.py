@@ -135,8 +135,8 @@ def _has_rows(node: Node) -> bool:
 
 
 def _contracts_rows(node: Node, inner: set) -> bool:
-    """Whether `node` sums over the last axis of a result in `inner` and keeps the other axes of
-    it.
+    """Whether `node` sums over the last axis of a result in `inner` and keeps the result's other
+    axes.
     """
     core = _core(node)
     factors = product_of_loads(core) if core is not None else None

@@ -69,8 +69,8 @@ class LayoutPolicy(Protocol):
         ...
 
     def relayout(self, value: Value) -> float:
-        """Bytes moved by a kernel that only changes the layout of `value`.  They include the cost
-        of its start.
+        """Bytes moved by a kernel that only changes the layout of `value`.  The number includes the
+        cost of starting the kernel.
         """
         ...
 
@@ -222,8 +222,8 @@ class _Assignment:
         return self.layouts_of(producer, choice)[producer.outputs.index(value)]
 
     def read(self, node: Node, i: int, layout: Choice, result: Choice) -> tuple[float, Choice]:
-        """The cost of reading operand i of `node`, with a relayout if that is cheaper, and the
-        layout in which it is read.
+        """The lowest cost of reading operand i of `node`, with or without a relayout, and the
+        layout in which the operand is read.
         """
         as_it_lies = self.policy.reading(node, i, layout, result), layout
         if not as_it_lies[0]:

@@ -29,7 +29,7 @@ def localise(body: Graph) -> tuple[Graph, tuple[Dim, ...]]:
     """A fused body with new symbols, and the extents of the program that they replace.
 
     A body without symbols stays unchanged.  A body also stays unchanged if the types of its
-    operands do not determine all other types; the extents are then its own symbols.
+    operands do not determine all other types.  Then the returned extents are the body's symbols.
     """
     if not body.symbols:
         return body, ()

@@ -33,7 +33,7 @@ Wanted: TypeAlias = Callable[[str], DType | None]
 """Name of a node -> its low type; None for f32."""
 
 Choice: TypeAlias = Callable[[Node, int, DType, int], Form | None]
-"""Chooses the factors of a product that get the low type; None if that would not be faster.
+"""Chooses which factors of a product get the low type; None if the low type would not be faster.
 Arguments: the node, the number of the constant factor, the low type, and the bytes of all
 constants.
 """

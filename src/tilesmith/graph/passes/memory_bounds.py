@@ -25,8 +25,8 @@ overflow.
 
 def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage:
     """An upper bound on the product of `factors`, in bytes, that is known before the consecutive
-    `stages`.  No factor is negative.  If there is no such bound, or if it is far larger than the
-    expected size, the result is the last stage on which the product depends.
+    `stages`.  No factor is negative.  If no bound is known, or if the bound is far larger than the
+    expected size, returns the last stage on which the product depends.
     """
     size, most, number, last = 1, 1, 1, -1
     for factor in factors:

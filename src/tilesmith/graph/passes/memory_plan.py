@@ -80,7 +80,7 @@ class _Block:
     region: Stage | None = None
 
     def meets(self, other: _Block) -> bool:
-        """Whether their live ranges overlap."""
+        """Whether the live ranges of both blocks overlap."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -150,7 +150,7 @@ def value_bytes(value: Value) -> Dim:
 def factors(value: Value) -> list[Dim]:
     """Numbers whose product is the size of `value` in bytes, in its layout."""
     if value.dtype.is_host:
-        return [value.dtype.bytes]  # size of one object
+        return [value.dtype.bytes]  # bytes of one host object
     shape: Sequence[Dim] = value.shape
     if value.layout is not None:
         shape = value.layout.physical_shape(shape)  # type: ignore[arg-type]  # ints and Exprs mix
@@ -217,7 +217,7 @@ def homes_of(graph: Graph) -> dict[Value, tuple[Value, int]]:
             over, under = node.outputs[out], node.inputs[operand]
             if over not in results:
                 inside[over] = under, 0
-            elif under not in inputs:  # else both are the caller's memory
+            elif under not in inputs:  # otherwise both values are in the caller's memory
                 inside[under] = over, 0
         if isinstance(node.op, InPlace):
             parts, wholes = node.outputs, node.inputs
@@ -295,7 +295,7 @@ def _place(blocks: list[_Block]) -> dict[_Block, int]:
     large enough.
     """
     placed: dict[_Block, int] = {}
-    by_offset: list[tuple[int, _Block]] = []  # sorted
+    by_offset: list[tuple[int, _Block]] = []  # sorted by offset
     for b in blocks:
         best_at, best_gap, end = -1, -1, 0
         for offset, other in by_offset:

@@ -38,7 +38,7 @@ def move_transposes(graph: Graph) -> Graph:
     """`graph` with fewer transposed elements; the same object if no region is moved."""
     for perm in _perms(graph):
         moved = _Regions(graph, perm).run()
-        # The gain of regions that meet at one transpose is counted for each of them.
+        # If regions share a transpose at their borders, its gain is counted for each region.
         if moved is not graph and _transposed_elements(moved) < _transposed_elements(graph):
             graph = moved
     return graph
@@ -158,7 +158,7 @@ class _Regions:
             if v in self._graph.constant:
                 continue
             if self._is_transposed(v) and self._graph.producer[v].inputs[0] in made:
-                gain -= size  # the value that `v` transposes must be restored
+                gain -= size  # the operand of `v` must be transposed back
             elif self._is_transposed(v):
                 readers = self._graph.consumers[v]
                 is_last = inside.issuperset(readers) and v not in self._outputs
@@ -260,7 +260,7 @@ def _transposed(constant: Constant, perm: Perm) -> Constant:
     return Constant(Value(constant.value.name, type_), data)
 
 
-# Rules give the operator on operands w with v = transpose(w): axis a of v is axis perm[a] of w.
+# Each rule replaces an operator on v = transpose(w) by one on w.  Axis a of v is axis perm[a] of w.
 
 
 def _on_axis(op: Any, perm: Perm) -> Op:
@@ -300,7 +300,9 @@ def _pad(op: Any, perm: Perm) -> Op:
 
 
 def _expand(op: Any, perm: Perm) -> Op | None:
-    """An expansion to a shape that may lack leading axes; None if it adds axes."""
+    """The expansion on transposed operands.  The shape of `op` may have fewer axes than the
+    operand.  None if it has more.
+    """
     missing = len(perm) - len(op.shape)
     if missing < 0:
         return None

@@ -3,7 +3,7 @@
 A scatter writes over its data, instead of a copy of them, if it is the last user of the data's
 memory.  So its cost depends only on its updates, however large the tensor is.
 
-An append (`graph.passes.append`) in a loop writes its rows behind the carried value.
+An append (`graph.passes.append`) in a loop writes its rows after the end of the carried value.
 
 A result of the program that is to live in an input (`Graph.in_place`) is written there directly in
 two cases:
@@ -131,7 +131,9 @@ class _Overwriting:
             self.uses[whole] = sorted((*self.uses[whole], *self.uses.pop(part)))
 
     def fits(self, i: int, data: Value, result: Value) -> bool:
-        """Whether the result of node `i` and its data can have the same memory."""
+        """Whether `result`, computed by node `i`, can share memory with `data`, which node `i`
+        overwrites.
+        """
         home = self.of(data)
         if home in self.outside:
             return self.given.get(result) is data and self.uses[result][0] == i

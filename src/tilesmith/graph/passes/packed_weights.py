@@ -4,8 +4,8 @@
 
 Folding would replace `q` by floats, which are 4 to 16 times as large.  A product of few rows takes
 as long as reading its weights.  So its weights stay packed, and each run decodes them in registers.
-A prediction (`Choice`) decides whether that pays.  If the number of rows is symbolic, one program
-serves few and many rows.
+A prediction (`Choice`) decides whether this is faster.  If the number of rows is symbolic, one
+program serves few and many rows.
 
 Here `dequantize` is the operator of this name, or the expansion that importers write for scales per
 channel: `mul(cast(sub(cast(q), zero_point)), scale)`.

@@ -62,7 +62,7 @@ def _neighbours(graph: Graph, on_host: set[Node], is_light: Callable[[Node], boo
         if left == light:
             break
         light = left
-    # Light nodes that no path of light nodes connects to `on_host` stay on the device.
+    # A light node stays on the device unless a path of light nodes connects it to `on_host`.
     reached: set[Node] = set()
     waiting = [*on_host]
     while waiting:
@@ -122,7 +122,7 @@ def _parts(
     while left:
         own: list[Node] = []
         rest: list[Node] = []
-        for n in left:  # in order, so that one pass finds all
+        for n in left:  # in program order, so that one pass is enough
             fits = (n not in on_host) == on_device and needs[n] <= done
             (own if fits else rest).append(n)
             done.update((n,) if fits else ())

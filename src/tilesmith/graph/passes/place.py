@@ -159,7 +159,7 @@ class _Placement:
             del self.operands[node]
             return
         for v, slot in slots.items():
-            needs = self.fits(v, slot)  # again, now that other operands are inside
+            needs = self.fits(v, slot)  # the answer may change after other operands are inside
             if needs is not None:
                 self.slots[v] = slot
                 self.inside.add(v)
@@ -175,7 +175,7 @@ class _Placement:
         if v in self.outside or v in self.dense or any(same_dim(d, 0) for d in v.type.shape):
             return None
         if slot.whole in self.outside and not slot.whole.type.is_static:
-            return None  # its address and size are known only at run time
+            return None  # only a run knows the address and size of `whole`
         ours, theirs = _layout(v), _layout(slot.whole)
         if any(d.part != "whole" for d in (*ours.dims, *theirs.dims)):
             return None
@@ -219,8 +219,8 @@ class _Placement:
         return self.now[v]
 
     def rewritten(self, node: Node) -> Node:
-        """`node` with the current layouts.  It becomes a view if its results are in its operand's
-        memory.
+        """`node` with the current layouts.  `node` becomes a view if its results are in its
+        operand's memory.
         """
         if isinstance(node.op, Control):
             return node
@@ -282,7 +282,7 @@ class _Placement:
         axis, whole = _axis(node), self.value(node.outputs[0])
         seen = _layout(whole)
         stride = _stride(seen, whole, axis)
-        assert isinstance(stride, int)  # as in `fits`; only other axes may have a halo
+        assert isinstance(stride, int)  # `fits` has checked this
         nodes, inputs, offsets = [], [], []
         position = 0
         for v in self.operands[node]:

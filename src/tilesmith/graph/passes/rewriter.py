@@ -1,6 +1,6 @@
 """The engine of the rewriting passes: rules indexed by operator, applied in one walk.
 
-A rule examines a node whose inputs are final, and the producers of these.  It returns the
+A rule examines a node and the producers of its inputs, which are final.  The rule returns the
 replacement of the node's results, or None.  Rules are also applied to the nodes that rules add.  So
 one walk reaches the fixed point of rules that examine only producers.  Use counts are exact during
 the walk: some rules that combine two nodes pay only if the first has no other reader.

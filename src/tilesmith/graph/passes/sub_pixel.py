@@ -35,8 +35,8 @@ from tilesmith.ops.slicing import Concat, Flip, Pad, Slice
 CHANNELS = 16
 """Assumed length of the vectors in which output channels are computed."""
 APART = 0.95
-"""Upper bound on the work of separate phases, relative to one convolution, for which they are used.
-It is below 1, since they are more and smaller kernels, each of which reads the whole image.
+"""Separate phases are used if their work is less than this fraction of the work of one convolution.
+It is below 1, since separate phases are several small kernels that each read the whole image.
 """
 
 
@@ -147,8 +147,8 @@ def _lanes(channels: int) -> int:
 def _apart(
     r: Rewriter, node: Node, axes: Sequence[Sequence[_Phase]], strides: Sequence[int]
 ) -> Value:
-    """The result of `node`, computed by one convolution per phase.  At the end of each axis it has
-    excess positions, fewer than a stride.
+    """The result of `node`, computed by one convolution per phase.  Each axis of the result has up
+    to `stride - 1` excess positions at its end.
     """
     op = node.op
     assert isinstance(op, ConvTranspose)

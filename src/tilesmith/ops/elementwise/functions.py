@@ -148,14 +148,14 @@ class Ceil(_Function):
 
 
 class Trunc(_Function):
-    """Toward zero."""
+    """x rounded toward zero."""
 
     has_steps: ClassVar[bool] = True
     function: ClassVar[str] = "trunc"
 
 
 class Round(_Function):
-    """To the nearest integer, ties to even."""
+    """x rounded to the nearest integer; ties to even."""
 
     has_steps: ClassVar[bool] = True
     function: ClassVar[str] = "round"

@@ -85,7 +85,7 @@ class StopGradient(Identity):
 
 @dataclass(frozen=True)
 class Cast(Elementwise):
-    """Conversion to `to`.  Floats become integers by truncation, and numbers bools by `!= 0`."""
+    """Conversion to `to`.  Floats are truncated to integers.  Numbers become bools by `!= 0`."""
 
     has_steps: ClassVar[bool] = True
     to: DType
@@ -162,7 +162,9 @@ class Bitcast(Elementwise):
 
 @dataclass(frozen=True)
 class Clip(Elementwise):
-    """Limits x to `min`..`max` (None: no limit); NaN stays NaN, and `max` wins if they cross."""
+    """Limits x to `min`..`max` (None: no limit).  NaN stays NaN.  If `min` > `max`, the result is
+    `max`.
+    """
 
     min: float | int | None = None
     max: float | int | None = None

@@ -27,7 +27,7 @@ class Call:
     """
 
     builder: GraphBuilder
-    op: Any  # of the class for which a rule is registered
+    op: Any  # an instance of the class that the rule is registered for
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
     cotangents: tuple[Any, ...]
@@ -35,7 +35,7 @@ class Call:
 
     @property
     def cotangent(self) -> Any:
-        """The cotangent of the first result; zeros if it is zero and another one is not."""
+        """The cotangent of the first result, as a tensor of zeros if it is None."""
         g = self.cotangents[0]
         return zeros(self.builder, self.outputs[0].type) if g is None else g
 

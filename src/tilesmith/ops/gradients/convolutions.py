@@ -21,8 +21,8 @@ from .call import Call, gradient
 
 @gradient(Conv, ConvTranspose)
 def convolution(call: Call) -> tuple[Any, ...]:
-    """Derived from the tensor expression if the spatial extents are not numbers, or if operand
-    types differ from that of the result.
+    """The gradient is derived from the tensor expression if the spatial extents are not numbers, or
+    if the operands and the result have different types.
     """
     op, (x, w), g = call.op, call.inputs, call.cotangent
     rank = w.type.rank - 2

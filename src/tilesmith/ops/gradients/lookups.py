@@ -17,7 +17,7 @@ from .call import Call, gradient, zeros
 
 @gradient(Gather)
 def gather(call: Call) -> tuple[Any, ...]:
-    """Each slice is added at its index, along an axis that is moved to the front."""
+    """The gradient adds each slice at its index, along the axis that is moved to the front."""
     (x, indices), b, g = call.inputs, call.builder, call.cotangent
     axis, rank = call.op.axis % x.type.rank, x.type.rank
     front = (axis, *(a for a in range(rank) if a != axis))
@@ -68,7 +68,9 @@ def scatter(call: Call) -> tuple[Any, ...]:
         return b.add(replace(op, reduction="add"), own, indices, others)
 
     def both(share: Callable[..., Any], *weights: Any) -> tuple[Any, ...]:
-        """The gradients, each the share of an operand for the weights of its element."""
+        """The gradients of the data and of the updates.  `share` computes a gradient from an
+        operand and from the weights, which are looked up for each update.
+        """
         of_updates = [b.add(lookup, w, indices) for w in weights]
         return share(data, *weights), None, share(updates, *of_updates)
 

@@ -15,7 +15,9 @@ from .call import Call, gradient, summed_to
 
 @gradient(MatMul)
 def matmul(call: Call) -> tuple[Any, ...]:
-    """Products of the cotangent with the other operand, summed over broadcast axes."""
+    """The gradients are products of the cotangent with the other operand, summed over broadcast
+    axes.
+    """
     op, b = call.op, call.builder
     dtype = call.outputs[0].type.dtype
     g = call.cotangent
@@ -60,7 +62,9 @@ def solve(call: Call) -> tuple[Any, ...]:
 
 @gradient(Det)
 def det(call: Call) -> tuple[Any, ...]:
-    """The determinant times the transposed inverse (Jacobi's formula), for invertible matrices."""
+    """The gradient is the determinant times the transposed inverse (Jacobi's formula).  Matrices
+    must be invertible.
+    """
     a, y = call.inputs[0], call.outputs[0]
     size = static(call.op.name, a.type.shape[-1], "the size of a matrix")
     identity = call.builder.constant(np.eye(size, dtype=a.type.dtype.numpy))

@@ -55,7 +55,7 @@ def log_sum_exp(call: Call) -> tuple[Any, ...]:
 
 @gradient(ReduceL2)
 def norm(call: Call) -> tuple[Any, ...]:
-    """Zero where the norm is 0, as in PyTorch."""
+    """The gradient is 0 where the norm is 0, as in PyTorch."""
     y = _spread(call, call.outputs[0])
     share = _spread(call, call.cotangent) / where(y.equals(0), 1, y)
     return (call.inputs[0] * where(y.equals(0), 0, share),)

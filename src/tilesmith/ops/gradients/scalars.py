@@ -81,19 +81,19 @@ def _value(b: GraphBuilder, root: Expr, known: dict[Expr, Any]) -> Any:
 
 @gradient(ew.StopGradient, ew.Sign)
 def stop(call: Call) -> tuple[Any, ...]:
-    """Zero."""
+    """The gradient is zero."""
     return (None,)
 
 
 @gradient(Relu)
 def relu(call: Call) -> tuple[Any, ...]:
-    """Zero at 0, as in PyTorch."""
+    """The derivative at 0 is 0, as in PyTorch."""
     return (where(call.outputs[0] > 0, call.cotangent, 0),)
 
 
 @gradient(ew.Clip)
 def clip(call: Call) -> tuple[Any, ...]:
-    """One at the limits, as in PyTorch."""
+    """The derivative at the limits is 1, as in PyTorch."""
     x, op = call.inputs[0], call.op
     g = call.cotangent
     if op.min is not None:
@@ -105,14 +105,14 @@ def clip(call: Call) -> tuple[Any, ...]:
 
 @gradient(Sigmoid)
 def sigmoid(call: Call) -> tuple[Any, ...]:
-    """From the result, because exp(-x) may overflow."""
+    """The gradient is computed from the result, because exp(-x) may overflow."""
     y = call.outputs[0]
     return (call.cotangent * y * (1 - y),)
 
 
 @gradient(ew.Where)
 def select(call: Call) -> tuple[Any, ...]:
-    """Zero for the operand that is not chosen, even if the cotangent is infinite."""
+    """The gradient is 0 for the operand that is not chosen, even if the cotangent is infinite."""
     c, a, b = call.inputs
     g = call.cotangent
     to_a = summed_to(where(c, g, 0), a.type.shape) if call.wanted[1] else None

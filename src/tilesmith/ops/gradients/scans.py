@@ -38,12 +38,12 @@ def _next(call: Call, v: Any) -> Any:
 
 
 def _of_totals(call: Call) -> Any:
-    """The cotangent of the totals with each element."""
+    """The cotangent of the inclusive scan, whether the operator's scan is exclusive or not."""
     return _next(call, call.cotangent) if call.op.exclusive else call.cotangent
 
 
 def _totals(call: Call, exclusive: bool) -> Any:
-    """The scan with each element (`exclusive`: without it)."""
+    """The inclusive or the exclusive scan."""
     op = call.op
     if op.exclusive == exclusive:
         return call.outputs[0]
@@ -53,7 +53,7 @@ def _totals(call: Call, exclusive: bool) -> Any:
 def _accumulated(call: Call, slopes: Any) -> Any:
     """The cotangent of each total, from all later results.
 
-    slopes: the derivative of each total by the one before.
+    slopes: the derivative of each total with respect to the total before it.
     """
     back = LinearRecurrence(call.op.axis, reverse=not call.op.reverse)
     return call.builder.add(back, _next(call, slopes), _of_totals(call))
@@ -68,7 +68,7 @@ def running_sum(call: Call) -> tuple[Any, ...]:
 
 @gradient(CumProd)
 def running_product(call: Call) -> tuple[Any, ...]:
-    """A linear recurrence, also where factors are 0."""
+    """The gradient is a linear recurrence, which is exact also where factors are 0."""
     return (_accumulated(call, call.inputs[0]) * _totals(call, exclusive=True),)
 
 
@@ -81,7 +81,7 @@ def recurrence(call: Call) -> tuple[Any, ...]:
 
 @gradient(CumLogSumExp)
 def running_log_sum_exp(call: Call) -> tuple[Any, ...]:
-    """A linear recurrence, of which no exponent is positive, so that nothing overflows."""
+    """The gradient is a linear recurrence.  No exponent in it is positive, so nothing overflows."""
     x, y = call.inputs[0], _totals(call, exclusive=False)
     is_inf = call.builder.add(IsInf(), y)
 
@@ -93,7 +93,9 @@ def running_log_sum_exp(call: Call) -> tuple[Any, ...]:
 
 @gradient(CumMax, CumMin)
 def running_extreme(call: Call) -> tuple[Any, ...]:
-    """Added at the place of the running extreme; of equal ones the last, as in PyTorch."""
+    """Each cotangent is added at the position of the running extreme.  Of equal extremes the last
+    one gets it, as in PyTorch.
+    """
     op, b, x = call.op, call.builder, call.inputs[0]
     assert isinstance(op, Scan)
     axis = op.axis % x.type.rank

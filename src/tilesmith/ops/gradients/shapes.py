@@ -65,7 +65,7 @@ def split(call: Call) -> tuple[Any, ...]:
 
 @gradient(Pad)
 def pad(call: Call) -> tuple[Any, ...]:
-    """A crop for constant borders; other borders are derived."""
+    """The gradient of constant padding is a crop.  Gradients of other modes are derived."""
     op, x, rank = call.op, call.inputs[0].type, call.inputs[0].type.rank
     if op.mode != "constant" or not all(extents.is_at_most(0, p) for p in op.pads):
         return (call.derived(0),)
@@ -78,7 +78,9 @@ def pad(call: Call) -> tuple[Any, ...]:
 
 @gradient(Slice)
 def slice(call: Call) -> tuple[Any, ...]:
-    """Zeros around the cotangent; with steps, the gradient is derived."""
+    """The gradient of a slice is the cotangent padded with zeros.  With steps, the gradient is
+    derived.
+    """
     op, x = call.op, call.inputs[0].type
     if any(s != 1 for s in op.steps) or not all(isinstance(d, int) for d in x.shape):
         return (call.derived(0),)
@@ -98,7 +100,7 @@ def slice(call: Call) -> tuple[Any, ...]:
 
 @gradient(Tile)
 def tile(call: Call) -> tuple[Any, ...]:
-    """The sum of the copies."""
+    """The gradient is the sum over the copies."""
     x, g = call.inputs[0].type, call.cotangent
     pairs = list(zip(call.op.repeats, x.shape, strict=True))
     apart = g.reshape(*(d for pair in pairs for d in pair))

@@ -1,8 +1,8 @@
 """Prefetching for accesses that are not sequential, and the choice to compute read positions once.
 
 Hardware prefetchers follow sequential reads.  They foresee neither data-dependent indices nor rows
-that are walked backwards.  Such rows are prefetched a little ahead.  If elements of a row are read
-in any order, the whole row is prefetched sequentially while the row before it is used.
+that are read backwards.  Such rows are prefetched a little ahead.  If elements of a row are read in
+any order, the whole row is prefetched sequentially while the row before it is used.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _MANY_ROWS = 16
 
 
 def is_used_again(group: Group, op: Compute) -> bool:
-    """Whether to compute `op` once and store it.  This pays if a reader of `op` uses its values as
-    indices of a gather along the vectorised axis, and many rows of the reader use the same indices.
+    """Whether to compute `op` once and store it.  This is faster if a reader of `op` uses its
+    values as indices of a gather along the vectorised axis, and many rows of the reader use the
+    same indices.
     """
     if op.reduce_axis or not any(isinstance(n, Load) for b in op.body for n in post_order(b)):
         return False

@@ -219,8 +219,8 @@ def _grouped_axes(group: Group, c: Contraction) -> frozenset[int]:
 
 
 def _walk(group: Group, load: Load, op: Compute) -> dict[Var, int] | None:
-    """Strides of `load` in the memory of its source.  None if stages between load and source
-    compute.
+    """Strides of `load` in the memory of its source.  None if a stage between the load and the
+    source computes new values.
     """
     tensor, indices, _ = source_of(load)
     if isinstance(tensor.op, Compute):

@@ -106,8 +106,8 @@ def _dividing_vectors(width: int, lanes: int) -> int | None:
 
 
 def reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var, int]] | None:
-    """The indices at which `out` reads `values`, and the axes of `out` that merge two axes of
-    `values`, each with the extent of the inner one of the two.  None if `out` reads several
+    """The indices at which `out` reads `values`, and the merged axes.  A merged axis of `out` joins
+    two axes of `values`; its entry is the extent of the inner one.  None if `out` reads several
     elements, or if one of the last two indices is neither an axis of `out` nor part of a merged
     axis.
     """

@@ -182,7 +182,7 @@ def best_tile(
                 cost *= PEELED_COLUMNS
             # tall tiles are long code, and their rows may map to the same cache sets
             cost *= 1 + 0.004 * height
-            if outer == 1:  # each row of a whole product is a separate stream to prefetch
+            if outer == 1:  # each row of a single product is a separate stream to prefetch
                 cost *= 1 + 0.01 * max(height - STREAMS, 0)
             if cost < best_cost:
                 best, best_cost = RegisterTile(height, count, lanes), cost
@@ -381,7 +381,7 @@ def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout 
     reduce = [position.pop(a.var) for a in reduction_order(c) if a.var in position]
     others = sorted(position.values())
     dims = [LayoutDim(d) for d in (*others, *sorted(fixed))]
-    if c.is_batched:  # each tile has its own weights, so the undivided axis is innermost
+    if c.is_batched:  # each batch has its own weights, so there are no column blocks
         return Layout((*dims, *(LayoutDim(d) for d in reduce), LayoutDim(v)))
     if depth == 1:
         steps, within = [LayoutDim(d) for d in reduce], []

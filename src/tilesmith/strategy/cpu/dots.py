@@ -90,8 +90,8 @@ def schedule_dots(s: Schedule, p: Product, cfg: Config) -> bool:
 
 
 def simple_reads(p: Product) -> list[dict[Var, int]] | None:
-    """Strides of all reads of the sums, with the stages before the sums inlined.  None if strides
-    are unknown, or if those stages are better computed once.
+    """Strides of all reads of the sums after the stages before the sums are inlined.  None if a
+    stride is unknown, or if it is better to compute these stages once.
     """
     group, op = p.group, p.sums
     kept = [stage for stage in group.stages if stage.reduce_axis]

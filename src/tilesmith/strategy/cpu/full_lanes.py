@@ -28,8 +28,9 @@ to reorder their results too.
 
 
 def with_full_lanes(c: Contraction, target: Target) -> Contraction:
-    """`c`, with its lanes moved to an axis of `w` if this pays.  A constant `w` has such lanes in
-    any case.  The move must save more time than it takes to reorder `w` and the result.
+    """`c`, with its lanes moved to another axis of `w` if this is faster.  The move must save more
+    time than it takes to reorder `w` and the result.  The lanes of a constant `w` are on such an
+    axis already.
 
     The last axis fills few lanes in narrow images, and in the gradient of a weight, where it is a
     window.  In a depthwise convolution, lanes run along the channels if the result is smaller than
@@ -105,8 +106,8 @@ def _best_lanes(c: Contraction, target: Target) -> tuple[Contraction, float]:
 
 def _is_transposed_in_blocks(c: Contraction, lanes: int) -> bool:
     """Whether packing can transpose full vectors of a row-major `w` in registers, which reads each
-    line once.  The last axis of `w` must be a reduction axis.  It and the lanes' axis must fill
-    vectors.
+    line once.  The last axis of `w` must be a reduction axis.  This axis and the vector axis must
+    each have at least `lanes` elements.
     """
     last = c.w.indices[-1]
     axes = (c.vector, next((a for a in c.op.reduce_axis if a.var is last), None))
@@ -125,7 +126,7 @@ def _exchange(count: int, size: int, target: Target) -> float:
 
 def _transposing(count: int, size: int, target: Target) -> float:
     """Cycles to transpose `count` elements of `size` bytes in blocks.  Each vector is loaded,
-    shuffled once per halving of a block, and stored.
+    shuffled log2(block size) times, and stored.
     """
     model, lanes = target.model, target.vector_lanes(size)
     passes = (2 + math.log2(lanes)) / model.vector_ports

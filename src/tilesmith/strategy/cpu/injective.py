@@ -1,8 +1,9 @@
 """Loops over every element of a tensor: elementwise chains, transposes, copies.
 
-Axes are visited in the order of the output's memory.  Adjacent axes are fused if every access walks
-them with one stride.  The innermost loop is vectorised.  The outermost loop is shared among threads
-if there is enough work.  Reads across the output's order are transposed in registers, in blocks.
+Axes are visited in the order of the output's memory.  Adjacent axes are fused if every access has
+one stride along both.  The innermost loop is vectorised.  The outermost loop is shared among
+threads if there is enough work.  Reads across the output's order are transposed in registers, in
+blocks.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def fused(
     lanes: int = 1,
 ) -> tuple[list[Any], list[int], list[Divisions]]:
     """The loops of `op` over its axes `order` (numbers, outermost first), fused where every access
-    walks adjacent axes with one stride.  Returns loops, extents, and the divisions of each.
+    has one stride along adjacent axes.  Returns loops, extents, and the divisions of each.
 
     An innermost loop shorter than `lanes` (three channels, side by side) is also fused with the
     loop around it, if lanes then read from a few vectors.
@@ -145,9 +146,9 @@ def take_periods_apart(
 ) -> None:
     """Split the innermost of `axes`, in place, at the period of its remainders.
 
-    The extent must be a multiple of the period d, and periods must not repeat after a few vectors.
-    After the split no vector spans two periods.  For instance, several copies of a row, one after
-    the other, read the row at i % d.
+    The extent must be a multiple of the period d.  Nothing changes if the remainders repeat after
+    at most `MAX_VECTORS` vectors.  After the split no vector spans two periods.  For instance,
+    several copies of a row, one after the other, read the row at i % d.
 
         for i: -> for i / d: for i % d:
     """
@@ -164,7 +165,7 @@ def take_periods_apart(
 def _interleaved(
     group: Group, op: Compute, runs: list[list[int]], keep: Iterable[Compute], lanes: int
 ) -> int:
-    """The extent of the last run of axes if it should be fused with the run before it; else 0."""
+    """The extent of the last run of axes if the last two runs should be fused; else 0."""
     if len(runs) < 2:
         return 0
     short = expected_size(op.axis[i].extent for i in runs[-1])
@@ -205,7 +206,7 @@ def share_and_vectorize(
     divided: the divisions of each axis, if known.  Iterations are unrolled in blocks that contain
         each remainder once.  In a block the remainders are constants, and so are values that depend
         on them (the weights of a resize).
-    together: elements that one iteration should store, as far as the limits on copies allow.
+    together: number of elements that one iteration should store, within the limit `MAX_VECTORS`.
     """
     lanes = target.vector_lanes(element_bytes)
     total = expected_size(sizes)
@@ -281,7 +282,7 @@ def share(
 def _fusable_runs(
     group: Group, op: Compute, order: list[int], keep: Iterable[Compute]
 ) -> list[list[int]]:
-    """Axis numbers in memory order, in runs.  Every access walks a run with one stride."""
+    """Axis numbers in memory order, grouped into runs.  Every access has one stride along a run."""
     reads = [known_strides(t, indices, group.layout(t)) for t, indices in places(op, keep)]
     split_at = condition_vars(op, keep)
     runs: list[list[int]] = [[order[0]]]
@@ -306,10 +307,10 @@ def _fusable_runs(
 
 
 def widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
-    """Bytes of the widest element that a lane holds.  They determine the number of lanes of a
+    """Bytes of the widest element that a lane holds.  This size determines the number of lanes of a
     vector register.
 
-    Values that are the same for all lanes (the index of a gathered row) do not count.
+    Values that are equal in all lanes (such as the index of a gathered row) do not count.
     """
     inner = group.innermost(op)
     widths = [b.dtype.bytes for b in op.body]

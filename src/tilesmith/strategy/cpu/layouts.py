@@ -51,8 +51,9 @@ from .tile_dots import tile_block
 from .winograd import winograd_layouts
 
 ACROSS = 4.0
-"""Cost of reading a value against its memory order in a kernel with other work.  The unit is one
-pass over the value; a copy takes two.  Measured on depthwise and grouped convolutions.
+"""Cost of reading a value in another order than its memory order, in a kernel with other work.  The
+unit is one pass over the value; a copy takes two passes.  Measured on depthwise and grouped
+convolutions.
 """
 
 

@@ -1,5 +1,5 @@
-"""Choice of low-precision types on CPUs.  They pay if dot-product instructions exist, or if a
-kernel waits for weights from memory.
+"""Choice of low-precision types on CPUs.  Such types are faster if dot-product instructions exist,
+or if a kernel waits for weights from memory.
 """
 
 from __future__ import annotations
@@ -120,5 +120,5 @@ def waits_less(uses: float, low: DType, constants: int, target: Target) -> bool:
 def conversion_instructions(low: DType, target: Target) -> int:
     """Instructions that convert a vector of type `low` to f32."""
     if low.name == "bf16":
-        return 2  # widen and shift, with zeros in the low bits
+        return 2  # one instruction widens, another shifts left
     return 1 if target.has_half else SOFTWARE_HALF

@@ -85,7 +85,7 @@ def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
         s[kept].compute_at(o, level)
     a.compute_at(o, level)
     row_at, vector_at = p.row_at, p.vector_at
-    merged = len(row_at) - 1  # axes that `acc` lacks: its row axes are merged into one
+    merged = len(row_at) - 1  # the row axes of `acc` are merged into one
     vector_axis = a.axis[vector_at - merged if row_at and vector_at > row_at[0] else vector_at]
     last = a.axis.index(vector_axis)
     # Rows are whole vectors, so that registers can hold the accumulators.
@@ -107,7 +107,7 @@ def schedule_contraction(s: Schedule, p: Product, cfg: Config) -> bool:
         a.unroll(x)
     own = lane_products_for(c, target) if dot is None and width % tile.lanes == 0 else None
     if own is not None and not all(lies_along(s, group, f, p.vector.var) for f in (c.x, c.w)):
-        own = None  # several lanes may read one element: a channel of `x` may have two filters
+        own = None  # several lanes may read one element, if a channel of `x` has several filters
     if own is not None:
         vectors, lanes = a.split(spatial[-1], factor=tile.lanes)
         a.unroll(vectors)

@@ -56,8 +56,8 @@ compete for cache sets, since a large power of two divides their stride.
 def dot_of_variables(
     group: Group, c: Contraction, rows: int, target: Target, cfg: Config
 ) -> TensorIntrinsic | None:
-    """The integer instruction for which the kernel packs a variable `w`; None if there is none, or
-    if too few rows read the packed copy.
+    """The integer dot-product instruction for which the kernel packs a variable `w`.  None if there
+    is no instruction, or if too few rows read the packed copy.
     """
     tensor, last = c.w.buffer, joined_axis(c)
     if not isinstance(tensor, Tensor) or tensor in group.layouts or not tensor.dtype.is_int:
@@ -187,9 +187,9 @@ def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg
 def _across(
     s: Schedule, group: Group, c: Contraction, tile: RegisterTile
 ) -> tuple[Transposition, Tensor | None] | None:
-    """The transposition by which packing reads a `w` that is contiguous along the reduction axis,
-    and the inlined stage that reads the source, if any.  None if blocks would be partial, or if
-    that stage is stored.
+    """The transposition with which packing reads `w`, if `w` is contiguous along the reduction
+    axis.  Also the inlined stage that reads the source, if there is one.  None if blocks would be
+    partial, or if the stage is stored.
     """
     tensor, indices, reader = source_of(c.w)
     if reader is not None and s[c.w.buffer].state.attach != "inline":  # type: ignore[index]
@@ -329,8 +329,8 @@ def _arrange(
 
 
 def walked_axis(c: Contraction, tensor: Tensor) -> int | None:
-    """The axis of `tensor` that the lanes or the innermost reduction loop walk.  None if this axis
-    is too short to matter, or if `tensor` does not hold the factor `x`.
+    """The axis of `tensor` along which the lanes or the innermost reduction loop run.  None if this
+    axis is too short to matter, or if `tensor` does not hold the factor `x`.
     """
     if c.x.buffer is not tensor:
         return None

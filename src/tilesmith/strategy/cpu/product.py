@@ -34,7 +34,7 @@ class BlockLoop:
 
     axis: the loop.  It may be fused with others.
     parts: number of successive iterations with the same block.
-    passes: tiles per iteration.
+    passes: number of tiles per iteration.
     """
 
     axis: Axis
@@ -218,7 +218,9 @@ def innermost(group: Group, result: Tensor, op: Compute) -> IterVar:
 
 
 def _linear_run(group: Group, c: Contraction, out: Compute) -> tuple[IterVar, ...]:
-    """The trailing row axes that can be fused: every access walks them with one stride."""
+    """The trailing row axes that can be fused, because every access has one stride along all of
+    them.
+    """
     run = fusable_rows(c)
     if len(run) < 2:
         return run
@@ -253,9 +255,9 @@ def _share(
 
     The `whole` loops are fused and shared if they have enough iterations for an even division.
     Otherwise the longest of the `inner` loops is shared.  If all tiles are full (`fits`), this loop
-    is fused with the `whole` loops.  It is then inside all of them except `last`, which become
-    innermost.  If some tiles are partial, only this loop is shared, and threads fork and join in
-    each iteration of the loops outside it.
+    is fused with the `whole` loops.  The order is then: the `whole` loops that are not in `last`,
+    this loop, the loops in `last`.  If some tiles are partial, only this loop is shared, and
+    threads fork and join in each iteration of the loops outside it.
     """
     loops = whole
     trips = expected_size(n for _, n in loops)

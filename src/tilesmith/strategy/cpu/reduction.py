@@ -170,8 +170,9 @@ def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target:
 
 
 def _tile_width(lanes: int, extent: int, most: int) -> int:
-    """Elements of a tile with at most `most` vectors.  This number gives the fewest vectors in all
-    tiles.  Each tile counts as half a vector more, so that few wide tiles are preferred.
+    """The width of a tile in elements, at most `most` vectors.  The chosen width has the lowest
+    cost: the number of vectors in all tiles, plus half a vector for each tile.  So few wide tiles
+    are preferred.
     """
     return lanes * min(range(1, most + 1), key=lambda v: -(-extent // (v * lanes)) * (v + 0.5))
 

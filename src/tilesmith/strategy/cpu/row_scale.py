@@ -17,8 +17,8 @@ from tilesmith.te.tensor import Compute, Reduce, Tensor
 def scale_results(group: Group, contraction: Compute) -> Group:
     """`group` with the row scale of a factor of `contraction` moved to the result of `contraction`.
 
-    The group is unchanged if there is no such scale, or if the result has a narrower type than the
-    sums (16-bit floats), because an unscaled result might overflow.
+    The group is unchanged if there is no such scale.  It is also unchanged if the result's type is
+    narrower than that of the sums (16-bit floats), because an unscaled result might overflow.
     """
     scaling = _scaled_factor(group, contraction)
     if scaling is None:
@@ -48,9 +48,9 @@ def scale_results(group: Group, contraction: Compute) -> Group:
 
 
 def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Load, Load] | None:
-    """A scaled factor: (load of the factor, its tensor, load of the rows without scale, load of the
-    scale).  None unless a factor is a product or quotient of rows and a value that is constant in
-    the sum.
+    """A factor of `contraction` that is a product or quotient of rows and a scale.  The scale is
+    constant in the sum.  Returns (load of the factor, its tensor, load of the rows, load of the
+    scale), or None if there is no such factor.
     """
     factors = product_of_loads(contraction)
     assert factors is not None

@@ -115,7 +115,7 @@ def _reads(op: Compute, p: Compute, kept: set[Compute]) -> Iterator[Load]:
 
 
 def _common(op: Compute, reads: list[Load], order: list[int]) -> int:
-    """Number of outer axes of `op`, in `order`, that are plain indices in all `reads`."""
+    """Number of outer axes of `op`, in `order`, that all `reads` use as plain indices."""
     count = len(order)
     for read in reads:
         for depth, i in enumerate(order):

@@ -1,9 +1,9 @@
-"""Operators that read several elements for each result, at indices that data decide (the pixels
+"""Operators that read several elements for each result, at data-dependent indices (the pixels
 around a point of a grid).
 
-If lanes run along an axis of the points, each lane gathers by a load of its own.  If lanes run
-along an axis that the operand shares, such as channels, they load vectors.  Then the indices are
-computed once for all lanes.
+If lanes run along an axis of the points, each lane needs its own load (a gather).  If lanes run
+along an axis that the operand shares, such as channels, the loads are vector loads, and the indices
+are computed once for all lanes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilesmith.te.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Reads at indices that data decide.
+    """Reads at data-dependent indices.
 
     counts: reads per element of the result, by operand number.
     shared: for each operand, the axes of the result that are also axes of the operand.
@@ -67,8 +67,8 @@ def _samples(op: Op, types: tuple[TensorType, ...]) -> Samples | None:
 
 
 def lanes_layout(node: Node, target: Target) -> Layout | None:
-    """The layout of the result with which lanes load vectors; None if that is row-major or none
-    exists.
+    """The result's layout with which the reads become vector loads.  None if it is row-major, or if
+    there is no such layout.
     """
     sampled = samples(node)
     if sampled is None:

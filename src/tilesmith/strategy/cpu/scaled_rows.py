@@ -103,8 +103,8 @@ def _add_up(y: Stage, lanes: int) -> None:
 
 
 def _lies_in_rows(p: Product) -> bool:
-    """Whether each read is contiguous along the vector axis or independent of it, and one loop
-    walks all rows.
+    """Whether each read is contiguous along the vector axis or independent of it, and all row loops
+    can be one loop.
     """
     reads = simple_reads(p)
     if reads is None or any(not same_dim(r.extent, 1) for r in set(p.c.rows) - set(p.run)):
@@ -145,8 +145,8 @@ def _parts(p: Product) -> int:
 
 
 def _block(p: Product) -> int:
-    """Columns of a block whose sums fill at most half the L2 cache.  Blocks are smaller if threads
-    have nothing but blocks to share.
+    """Columns of a block whose sums fill at most half the L2 cache.  Blocks are smaller if they are
+    the only work that threads can share.
     """
     columns, model = p.columns, p.target.model
     most = model.l2_bytes // 2 // (p.rows * p.sums.outputs[0].dtype.bytes)

@@ -5,11 +5,12 @@
             # a vector of x that several rows read is loaded once
             acc[r] += x[kh, r * step + kw * dilation] * w[kh, kw]
 
-In a depthwise convolution a vector of `x` meets one vector of `w`, so nothing is broadcast.  A step
-that shares no vectors loads one for each multiply-add, and a core can load no more vectors per
-cycle than it multiplies.  Neighbouring rows read the same vectors at other taps.  If they are
-unrolled together, each vector is loaded once, and the multiply-add units become the limit.  The
-vectors must stay in registers beside the accumulators, so the tile is narrow and has few rows.
+In a depthwise convolution a vector of `x` is multiplied with one vector of `w`, so nothing is
+broadcast.  A step that shares no vectors loads one for each multiply-add, and a core can load no
+more vectors per cycle than it multiplies.  Neighbouring rows read the same vectors at other taps.
+If they are unrolled together, each vector is loaded once, and the multiply-add units become the
+limit.  The vectors must stay in registers beside the accumulators, so the tile is narrow and has
+few rows.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def sliding_tile(
     number of steps of the window to unroll.
 
     The number is 1 if too few registers remain for the shared vectors.  Then the tile is no faster
-    than one of `best_tile`.  `vectors` fixes the vectors per row.
+    than the tile of `best_tile`.  `vectors` fixes the vectors per row.
     """
     lanes = target.vector_lanes(element_bytes)
     best, best_cost = (RegisterTile(1, vectors or 1, lanes), 1), float("inf")

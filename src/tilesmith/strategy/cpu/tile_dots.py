@@ -56,7 +56,9 @@ from .product import Product, innermost
 from .reduction import vectorize
 
 PASSES = 4
-"""Fewest passes over a column block for which it pays to prefetch the next block."""
+"""Prefetching the next column block is worthwhile if there are at least this many passes over the
+current one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,8 @@ class TileBlock:
 def tile_block(
     c: Contraction, target: Target, rows: int, width: int | None = None, joins: bool = True
 ) -> TileBlock | None:
-    """The block of tiles that takes the fewest cycles; None if no tile instruction applies, or if
-    dot products of vectors are faster.
+    """The block of tiles with the fewest cycles.  None if no tile instruction applies, or if dot
+    products of vectors are faster.
 
     rows: iterations of the row loop.
     width: required columns of the block; None: any number.

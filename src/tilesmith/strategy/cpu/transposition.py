@@ -12,8 +12,8 @@ Otherwise the rows of the next v are prefetched, since hardware does not foresee
 row.
 
 If no cache holds `y`, streaming stores are best.  They need whole cache lines.  If the row length
-of `y` is not a multiple of a line and L is one line, v is skewed, so that each u of a block begins
-at the start of a line.
+of `y` is not a multiple of a line and L is one line, v is skewed.  Then each u of a block begins at
+the start of a line.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 ROWS = 16
-"""Upper bound on the rows of a block.  Vectors of narrow types have more lanes.  A block with a row
-for each of their lanes would be too large: it has the square of the lanes as elements.
+"""Upper bound on the rows of a block.  Vectors of narrow types have more lanes than this.  A block
+with one row per lane would be too large, since it has lanes * lanes elements.
 """
 
 U_BLOCKS = 16
 """Blocks along u per step of v: 1 KiB of a row of `x`, and a line in each of 256 rows of `y`."""
 
 V_BLOCKS = 8
-"""Blocks along v per step of u, if rows of `x` have at most `U_BLOCKS` blocks.  The cache holds
-this many blocks, and `y` is written in pieces of several lines.
+"""Blocks along v per step of u, for rows of `x` with at most `U_BLOCKS` blocks.  The cache holds
+this many blocks, and each row of `y` is written several cache lines at a time.
 """
 
 
@@ -60,8 +60,8 @@ class Transposition:
 
     tensor: the source.
     u, v: axis numbers of the output; the output is contiguous along axis `v`.
-    along: the source's contiguous dimension, walked by axis `u`.
-    across: the source's dimension walked by axis `v`.
+    along: the source's contiguous dimension, which axis `u` indexes.
+    across: the source's dimension that axis `v` indexes.
     """
 
     tensor: Tensor
@@ -208,11 +208,11 @@ def schedule_packing(
 
 
 def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, target: Target) -> int:
-    """The row stride of the result modulo a cache line, in elements; 0 if writing whole lines does
-    not pay.
+    """The row stride of the result modulo a cache line, in elements; 0 if writing whole lines is
+    not faster.
 
-    Whole lines pay if no cache holds the result, rows are long, and all blocks of rows begin at the
-    same offset in a line.
+    Whole lines are faster if no cache holds the result, rows are long, and all blocks of rows begin
+    at the same offset in a line.
     """
     y = op.outputs[0]
     size = math.prod(int(a.extent) for a in op.axis) * y.dtype.bytes  # type: ignore[arg-type]

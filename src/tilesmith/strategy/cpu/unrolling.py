@@ -11,7 +11,9 @@ MAX_UNROLLED = 128
 """Upper bound on multiply-adds in an unrolled loop body, which must fit the instruction caches."""
 
 DISPLACED = 1 / 32
-"""Upper bound on the fraction of multiply-adds that a loop's own instructions may displace."""
+"""Upper bound on loop overhead (counter and branch), as a fraction of the time of the
+multiply-adds.
+"""
 
 
 def unrolled_steps(extent: int, fmas: int, target: Target) -> int:

@@ -30,9 +30,9 @@ MANY = 64
 """Rows for which the second version is scheduled: more than any register tile has."""
 
 LONG = 16
-"""Fewest elements of a row that fills vectors by itself.  It is also the largest number of copies
-of a shorter row that counts as few: a vector of copies takes about as long as this number of short
-rows (measured on Zen 5 with rows of 3).
+"""Fewest elements of a row that counts as long: it fills vectors by itself.  Up to this number,
+copies of a short row count as few.  One vector over copies takes about as long as this number of
+short rows (measured on Zen 5 with rows of 3 elements).
 """
 
 
@@ -44,7 +44,8 @@ def _with_one_result(body: Graph) -> Group | None:
 
 def batch_versions(body: Graph) -> Versions | None:
     """Versions for few rows (as expected) and for many.  None if the group is not a product, if its
-    rows are not the batch (pixels of an image), or if the batch is expected to be large.
+    rows count something other than the batch (such as pixels), or if the batch is expected to be
+    large.
     """
     group = _with_one_result(body)
     if group is None or len(group.products) != 1:

@@ -1,4 +1,4 @@
-"""The blocks of a Winograd convolution, and whether the algorithm pays.
+"""The blocks of a Winograd convolution, and whether the algorithm is faster.
 
 The model counts cycles of one core.  The Winograd and the direct kernel multiply in register tiles
 (`step_cycles`).  The arithmetic, loads and stores of the transforms are added.  Images that exceed
@@ -43,7 +43,7 @@ WINOGRAD_MARGIN = 0.92
 ERRORS = {2: 2e-6, 4: 8e-6}
 """Expected largest error relative to the largest magnitude in the result, by tile size.
 
-It is three times the largest error seen with up to 512 channels of normal random data (see
+Each entry is three times the largest error seen with up to 512 channels of normal random data (see
 `ops.winograd`).
 """
 

@@ -24,8 +24,8 @@ from .rows import shares_terms
 
 
 def is_by_columns(r: StageBody, out: Stage, target: Target) -> bool:
-    """Whether threads should share the terms of a reduction, and more of its reads are contiguous
-    along the innermost axis of the result than along its terms.
+    """Whether threads should share the terms of a reduction whose reads are mostly contiguous along
+    the innermost axis of the result, not along the terms.
 
     out: the stage that stores the result.
     """

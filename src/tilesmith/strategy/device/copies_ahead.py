@@ -28,9 +28,9 @@ def can_copy_ahead(target: Target, tensor: Tensor, size: int) -> bool:
 
 
 def buffers(target: Target, size: int, iterations: int) -> int:
-    """Pipeline depth: the number of buffers for tiles of `size` bytes that a block fills
-    asynchronously, once in each of `iterations` iterations; 1 where shared memory has no room for
-    more.
+    """Pipeline depth: the number of buffers for tiles of `size` bytes.  A block fills a tile
+    asynchronously in each of `iterations` iterations.  The depth is 1 if shared memory has no room
+    for more.
     """
     device = target.device
     assert device is not None

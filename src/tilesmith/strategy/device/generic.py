@@ -218,8 +218,8 @@ def _is_of_results(s: Schedule, pending: Mapping[str, StageBody], body: StageBod
 
 
 def _epilogue(pending: Mapping[str, StageBody], name: str, done: set[str]) -> str:
-    """The stage in whose tiles a reduction is computed: its only reader, if that is elementwise;
-    else the reduction itself.
+    """The stage in whose tiles a reduction is computed.  This is the reduction's only reader if it
+    is elementwise; else the reduction itself.
     """
     op, readers = pending[name].op, _readers(pending, name)
     if len(readers) != 1 or readers[0].name in done or readers[0].op.reduce_axis:

@@ -19,7 +19,7 @@ from tilesmith.te.tensor import IterVar
 
 OTHER = 1.0
 """Cost of reading a value in another order than that of a product's result, in passes over the
-value.  It is below the two passes of a relayout, so a relayout needs a further reason.
+value.  It is less than the two passes of a relayout, so this cost alone never causes a relayout.
 """
 
 

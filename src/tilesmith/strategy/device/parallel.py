@@ -74,8 +74,8 @@ LONGEST = 1024
 
 
 def is_sequential(func: Func, wave: int) -> bool:
-    """Whether a kernel that is not launched yet has a long loop nest with fewer independent
-    iterations than `wave` threads: a core of a CPU runs such a nest faster.
+    """Whether a kernel without launches has a long loop nest with fewer independent iterations than
+    a wave has threads.  A CPU core runs such a nest faster.
     """
     return any(
         (n := _independent(loop)) < wave and _steps(loop) > n * LONGEST
@@ -92,7 +92,7 @@ def _outermost(s: Stmt) -> Iterator[For]:
 
 
 def _independent(s: For) -> int:
-    """Iterations of parallel loops directly inside each other."""
+    """Number of iterations of parallel loops that are perfectly nested."""
     if s.kind != "parallel":
         return 1
     return _count(s) * (_independent(s.body) if isinstance(s.body, For) else 1)

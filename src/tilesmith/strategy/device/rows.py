@@ -27,7 +27,7 @@ from tilesmith.te.tensor import Reduce
 from .blocks import block_size, fused
 
 TERMS = 48
-"""Fewest terms of a sum for which a block of threads pays."""
+"""Fewest terms of a sum for which a block of threads is faster than one thread."""
 
 STEP = 16
 """Partial results that one thread combines."""
@@ -36,8 +36,8 @@ STEP = 16
 def rows_of(
     out: StageBody, reductions: Sequence[StageBody], target: Target
 ) -> frozenset[Var] | None:
-    """The axes of `out` that select a row, if each of `reductions` reduces these rows; None if
-    separate launches are better.  `reductions` may include stages computed from reductions.
+    """The axes of `out` that number the rows, if every one of `reductions` reduces such a row.
+    None if separate launches are better.  `reductions` may include stages computed from reductions.
     """
     names = {r.name for r in reductions}
     rows = {v for x in out.reads if x.source in names for v in vars_of(x.load.indices)}
@@ -121,7 +121,9 @@ def bind_terms(stage: Stage, threads: int, target: Target) -> None:
 
 
 def share_terms(s: Schedule, name: str, threads: int) -> list[str]:
-    """Divide the terms of a reduction among `threads` threads.  Returns the new stages, bound."""
+    """Divide the terms of a reduction among `threads` threads.  Returns the new stages, whose loops
+    are bound.
+    """
     bound: list[str] = []
     stage = s[name]
     laws = stage.state.compute.laws

@@ -34,7 +34,7 @@ def parts_of(
     multiple: a divisor of the number of terms in a part.
 
     The blocks of all parts run at the same time.  Parts have the same number of terms.  Storing and
-    loading partial sums moves no more elements than blocks load of the operands.
+    loading the partial sums moves no more elements than loading the operands.
     """
     assert target.device is not None
     length, (height, width) = divided_axis(op).extent, tile
@@ -50,9 +50,9 @@ def parts_of(
 
 
 def parts_of_elements(body: StageBody, target: Target) -> int:
-    """Like `parts_of`, for a product of a vector and a matrix, if each thread computes one element
-    and neighbouring threads read neighbouring elements.  1 for undivided sums, and for other
-    stages.
+    """Like `parts_of`, for a product of a vector and a matrix.  Each thread computes one element,
+    and neighbouring threads read neighbouring elements.  1 for undivided sums and for any other
+    stage.
     """
     factors, op = product_of_loads(body.op), body.op
     if factors is None or not op.axis:

@@ -89,8 +89,8 @@ class _Softmax:
 
 
 def streamed_group(group: Group, target: Target) -> Group | None:
-    """`group` with an attention in chunks of keys.  None if it has no attention, if whole rows are
-    as fast, or if a chunk exceeds the device's limits for a block.
+    """`group` with its attention in chunks of keys.  None if the group has no attention, if whole
+    rows are as fast, or if a chunk exceeds the device's limits for a block.
     """
     stages = attention_stages(group, target)
     if stages is None or stages.running is not None:
@@ -103,7 +103,7 @@ def streamed_group(group: Group, target: Target) -> Group | None:
 
 
 def _chunk(stages: Stages, target: Target) -> int | None:
-    """The number of keys per chunk of the lowest cost; None if whole rows cost no more."""
+    """The number of keys per chunk that has the lowest cost; None if whole rows cost no more."""
     keys = stages.keys
 
     def cost(length: int) -> float:

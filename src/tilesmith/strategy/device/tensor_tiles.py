@@ -49,7 +49,7 @@ WIDTHS = (2, 4, 8)
 STEPS = (4, 2, 1)
 """Candidate numbers of instructions along the sum between two barriers."""
 PADS = (0, 4, 2, 1)
-"""Candidate padding of rows in shared memory, in words.  It limits the width of stores."""
+"""Candidate padding of rows in shared memory, in words.  The padding limits the width of stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,8 @@ def tensor_tile(op: Compute, target: Target, divides: bool = True) -> TensorTile
 
 
 def _staged(t: TensorTile, op: Compute, target: Target, divides: bool) -> Iterator[TensorTile]:
-    """Variants of `t`.  The first has the largest number of steps that divides the sum.  The
-    second, if there is one, has the largest such number for which several buffers fit in shared
-    memory.
+    """Variants of `t`, each with as many steps as possible.  The first has one buffer.  The second,
+    if there is one, has several buffers, and fewer steps if shared memory requires this.
     """
     depth = t.intrinsic.extents[2]
     terms = [a.extent for a in op.reduce_axis]
@@ -175,8 +174,8 @@ def _can_copy_ahead(t: TensorTile, target: Target) -> bool:
 
 
 def _has_waves(t: TensorTile, op: Compute) -> bool:
-    """Whether the result needs the waves of a block: along each side on which the block has several
-    waves, the result is longer than the tiles of one wave.
+    """Whether the result needs all waves of a block.  Along each side with several waves, the
+    result must be longer than the tiles of one wave.
     """
     sides = zip(t.waves, t.block, (op.axis[t.row], op.axis[t.column]), strict=True)
     return all(
@@ -388,7 +387,7 @@ def _padding(t: TensorTile, number: int, distance: int) -> tuple[int, int, bool]
 
 
 def _stored_together(size: int) -> int:
-    """Threads whose vectors of `size` bytes shared memory serves in one access."""
+    """Number of threads that one access to shared memory serves if each stores `size` bytes."""
     return BANKS * WORD // max(size, WORD)
 
 

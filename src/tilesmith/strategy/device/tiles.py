@@ -230,9 +230,9 @@ def _blocks(target: Target) -> list[tuple[int, int]]:
 
 
 def _threads(extent: int, most: int) -> int:
-    """Threads along one side: one for each tile, if these are at most `most`.  Otherwise the
-    largest number of threads whose tiles divide `extent` evenly.  If that is at most half of
-    `most`, then `most`.
+    """Threads along one side: one per tile if there are at most `most` tiles.  Otherwise the
+    largest number of threads up to `most` that divides the tiles evenly, or `most` if that number
+    is at most half of `most`.
     """
     tiles = -(-extent // TILE)
     if tiles <= most:

@@ -69,7 +69,7 @@ def schedule_nest(
     """Schedule all stages of a nest.
 
     blocks: by root, the loop over blocks inside which other nests are computed.  If other nests are
-        computed in blocks of this nest, its loop is added.
+        computed in blocks of this nest, its loop over blocks is added.
     """
     root = s[nest.root]
     own = cfg.under(nest.root)
@@ -369,8 +369,8 @@ def _unroll(
 
 
 def _one_loop(stage: Stage, body: StageBody) -> tuple[Axis, int]:
-    """Fuse the reduction's innermost loops as far as every read walks them with one stride.
-    Returns the fused loop and its extent.
+    """Fuse the innermost loops of the reduction along which every read has one stride.  Returns the
+    fused loop and its extent.
     """
     axes = body.op.reduce_axis
     run = [axes[-1]]

@@ -1,8 +1,8 @@
 """Rules that place stages: inlined into their readers, in the tile of a reader, or alone.
 
 The result is a list of *nests*.  A nest is a stage with its own loops, the `root`, and the stages
-computed inside these loops.  The inner stages are reductions whose results the root reads at its
-own index (the accumulators of its tile), and stages that are stored for a tile.
+computed inside these loops.  An inner stage is stored for a tile, or is a reduction that the root
+reads at its own index (an accumulator of the tile).
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def place_injective(s: Schedule, target: Target, cfg: Config, apart: Set[str]) -
 
 
 def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
-    """The default placement of each stage without a reduction, consumers first, and whether the
-    placement is final, so that counted costs can't change it.
+    """The default placement of each stage without a reduction, consumers first.  Also whether the
+    placement is final: counted costs can't change a final placement.
 
     A placement before or after a reduction is final, since other rules fuse these chains.
     """
@@ -289,8 +289,8 @@ def _reads(
 
 
 def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[int, int] | None:
-    """The first axis of stage `name` that all reads in `home` index by one root axis, and this root
-    axis.
+    """(axis of stage `name`, axis of the root).  All reads of the stage in `home` index this axis
+    by the same root axis.  The first such pair; None if there is none.
     """
     root, own = known[home.root].op, known[name].op
     common: tuple[int, ...] | None = None
@@ -353,7 +353,7 @@ def _point(
 
 
 def _has_reuse(body: StageBody) -> bool:
-    """Whether tiles pay: neighbours along some axis read the same elements."""
+    """Whether tiles are useful, because neighbours along some axis read the same elements."""
     return any(
         not read.strides.get(a.var, 0) and a.var not in read.periods
         for a in body.op.axis

@@ -7,9 +7,9 @@
 
 Threads share the axes along which a step reads only its own index, since elements along these axes
 are independent.  Along the last axis each thread has whole cache lines.  Within a step the last
-axis is vectorised.  Products inside a step have accumulators in registers.  If their weights fit no
-near cache, the loop over steps is outermost, so that all rows of a step share each read of the
-weights, and threads share each step.
+axis is vectorised.  Products inside a step have accumulators in registers.  If the weights fit no
+near cache, the loop over steps is outermost and threads share each step.  All rows of a step then
+share each read of the weights.
 """
 
 from __future__ import annotations

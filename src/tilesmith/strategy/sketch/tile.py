@@ -24,8 +24,8 @@ from .structure import Read, StageBody
 
 MAX_VECTORS, MAX_ROWS = 6, 30
 ROW_SHARE = 0.001
-"""Relative cost of each row of a tile, times the log2 of its stride in cache lines: rows are
-separate streams and may map to the same cache sets.
+"""Relative extra cost of a tile per row and per doubling of the rows' distance in cache lines.
+Rows are separate streams, and distant rows may map to the same cache sets.
 """
 SHORT = 9
 """Upper bound on the steps of a window that is unrolled completely."""

@@ -70,7 +70,7 @@ def _count(e: Expr, counted: Instructions, target: Target) -> None:
     if kind is None:
         return
     if isinstance(e, ir.Cast) and e.dtype.is_int and e.dtype.bytes == 8 and e.a.dtype.is_float:
-        times = 2.0 * target.vector_lanes(LANE_BYTES)  # once for each lane
+        times = 2.0 * target.vector_lanes(LANE_BYTES)  # one scalar conversion per lane
     elif is_integer_division(e):
         times = target.model.integer_divide_cycles
     else:
@@ -79,8 +79,8 @@ def _count(e: Expr, counted: Instructions, target: Target) -> None:
 
 
 def lane_strides(values: Sequence[Expr], lane: Var | None) -> dict[Expr, float | None]:
-    """The difference of each node's value between neighbouring lanes, away from borders; None if
-    the difference isn't constant.
+    """For each node, the difference of its values in neighbouring lanes, away from borders; None if
+    this difference is not constant.
 
     A quotient has a fractional difference.  A remainder has the difference of its dividend.
     """

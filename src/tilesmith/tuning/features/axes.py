@@ -67,7 +67,7 @@ def extents_of(stage: StageState, domain: Sequence[Number]) -> dict[str, Number]
 
 
 def trips_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, tuple[Number, Number]]:
-    """`trips` and `rest` of all axes, as in `SymbolicLoop`."""
+    """(`trips`, `rest`) of each axis, defined as in `SymbolicLoop`."""
     trips: dict[str, tuple[Number, Number]] = {r: (extents[r], 0) for r in stage.roots}
     for rel in stage.relations:
         if isinstance(rel, FuseRelation):
@@ -88,7 +88,7 @@ def trips_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, tupl
 
 
 def lanes_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, Number]:
-    """`lanes` of the axes that have any, as in `SymbolicLoop`."""
+    """The number of vector lanes of each axis that is the outer part of a vectorised split."""
     vectors = {a for a in stage.leaves if stage.kind(a) == "vectorized"}
     lanes: dict[str, Number] = {}
     for rel in reversed(stage.relations):
@@ -111,7 +111,7 @@ def spans_of(
 ) -> dict[str, Span]:
     """Spans of all axes while the leaves `inside` run and all others are fixed.
 
-    region: whether to give the bounds that lowering computes, not their average.
+    region: whether to give the upper bounds that lowering computes, instead of averages.
     """
     spans = {a: Span(extents[a], extents[a]) if a in inside else STILL for a in stage.leaves}
     for rel in reversed(stage.relations):
@@ -192,8 +192,8 @@ def _in_place(
     axes: Mapping[str | None, Expr],
     terms: Mapping[Expr, int],
 ) -> list[Expr]:
-    """The terms for all parts of a fused axis.  Empty if a part has no term, or if the terms do not
-    add up to a multiple of the position along the axis.
+    """The terms of an index that belong to the parts of a fused axis.  Empty if a part has no term,
+    or if the terms do not add up to a multiple of the position along the fused axis.
     """
     composed: list[Expr] = []
     place = 0
@@ -211,7 +211,7 @@ def _in_place(
 def _axis(
     stage: StageState, extents: Mapping[str, Number], roots: Mapping[Expr, str], atom: Expr
 ) -> str | None:
-    """The axis whose position an atom is: a root, or the outer axis of a root's split."""
+    """The axis whose position is `atom`: a root, or the outer axis of a root's split."""
     if isinstance(atom, Var):
         return roots.get(atom)
     if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):

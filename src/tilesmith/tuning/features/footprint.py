@@ -40,7 +40,9 @@ class SymbolicFootprints:
         return sym.product(d.distinct for d in self.nest.touched(s.stage.name, access, p))
 
     def bytes(self, s: Statement, access: SymbolicAccess, p: int) -> Number:
-        """Bytes of the cache lines that an access touches in loops from `p` on; 0 in registers."""
+        """Bytes of the cache lines that an access touches in the loops from number `p` on.  0 if
+        the value is in registers.
+        """
         if access.in_registers:
             return 0
         key = (access, p)
@@ -99,7 +101,9 @@ class SymbolicFootprints:
         return trips
 
     def reuse(self, s: Statement, access: SymbolicAccess) -> tuple[Number, Number]:
-        """Reuse distance of an access in bytes (0 without reuse), and touches of each line."""
+        """Reuse distance of an access in bytes (0 without reuse), and the number of times that each
+        cache line is touched.
+        """
         distance: Number = 0
         for p, loop in enumerate(s.path):
             again = sym.is_most(self.bytes(s, access, p), self.bytes(s, access, p + 1))

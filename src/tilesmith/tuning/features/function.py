@@ -6,8 +6,8 @@ made once with a symbol for each, and its features become one function of all of
 
 A schedule function that tests the number of a knob (`if rows > 4`) can't run with symbols.  It
 fails, or its features differ from the features of the same schedule with numbers.  This is checked
-for every structure.  A schedule function that fails the check runs with numbers that record how
-they are compared (`search_space.paths`), once for all candidates whose comparisons have the same
+for every structure.  A schedule function that fails the check runs with numbers that record their
+comparisons (`search_space.paths`).  It runs once for all candidates whose comparisons have the same
 results.  Schedules that differ only in numbers share one function of these numbers (`skeleton`).  A
 schedule function that can't be traced in this way either runs for each candidate.  The formulas of
 the features are the same in all cases.
@@ -42,7 +42,8 @@ from .statement import FeatureSetting
 WORTH = 3
 """Fewest candidates of one structure for which its function is made."""
 CHECKED = 2
-"""Structures of a schedule function whose features are compared for several candidates."""
+"""Number of structures of a schedule function whose features are checked with several candidates.
+"""
 TOLERANCE = 1e-4
 
 ALL, BETWEEN, NONE = "all numbers", "numbers on a path", "none"
@@ -164,7 +165,9 @@ class FeatureFunction:
 
     @property
     def symbolic(self) -> str:
-        """The set of knobs that are columns of a structure's matrix: one of `SYMBOLS`."""
+        """The set of knobs that are symbols in the structures, and so columns of their matrices.
+        It is one of `SYMBOLS`.
+        """
         return SYMBOLS[self._symbols]
 
     def __call__(self, candidates: Sequence[Candidate]) -> np.ndarray:
@@ -197,7 +200,7 @@ class FeatureFunction:
         return result
 
     def _along_paths(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """The features for a schedule function that tests its numbers."""
+        """The features for a schedule function that branches on the values of numeric knobs."""
         result = np.zeros((len(candidates), len(FEATURES)), np.float32)
         for rows, program, numbers in self._skeletons.parts(candidates):
             if program is None:
@@ -235,7 +238,7 @@ class FeatureFunction:
         return leaf.structure
 
     def _less_symbolic(self) -> None:
-        """Start again with the next of `SYMBOLS`."""
+        """Start again with the next set of symbolic knobs in `SYMBOLS`."""
         self._symbols += 1
         self._checked = 0
         self._root = None
@@ -274,7 +277,7 @@ class FeatureFunction:
         return self._grown(candidate) if node is None else node
 
     def _grown(self, candidate: Candidate) -> _Leaf:
-        """The leaf of a structure that was not seen before."""
+        """Add a leaf to the tree for the structure of `candidate`, which was not seen before."""
         trace = Trace(candidate, symbolic=False)
         made = self._schedule(trace)
         leaf = _Leaf()

@@ -32,10 +32,11 @@ _KERNEL = (
 _KERNELS = tuple(f"kernel_{name}" for name in _KERNEL)
 _STATEMENTS = tuple(f"s{n}_{name}" for n in range(STATEMENTS) for name in STATEMENT)
 OWN = _KERNELS + _STATEMENTS
-"""Names of the features of a schedule by itself."""
+"""Names of the features that describe one schedule, without comparison to another."""
 COMPARED = len(_KERNELS) + len(STATEMENT)
-"""Number of features that are also compared with the analytic schedule's: those of the kernel and
-of its largest statement.  The difference hardly depends on the workload's size.
+"""Number of features that are also compared with those of the analytic schedule.  They are the
+features of the kernel and of its largest statement.  The difference hardly depends on the
+workload's size.
 """
 FEATURES: tuple[str, ...] = (*OWN, *(f"more_{name}" for name in OWN[:COMPARED]))
 """Names of all features, in order.  `kernel_seconds` is the prior's prediction, as `log(1 +

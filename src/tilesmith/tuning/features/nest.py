@@ -1,10 +1,10 @@
 """The loop structure of a schedule, read from its stages without lowering.
 
 A statement is a stage that has loops of its own.  Its path is the loops around it: first those of
-the stages in which it is computed, then its own.  While the loops of a path from number `p` on run
-and the outer ones are fixed, an index varies over a *span*: `width` positions from the first to the
-last, `distinct` different ones.  Extents and spans are numbers or, where split factors are knobs,
-expressions (`algebra`); the formulas are the same.
+the stages in which it is computed, then its own.  Let the loops of a path from number `p` on run
+while the outer loops are fixed.  An index then varies over a *span*: `width` positions from the
+first to the last, of which `distinct` occur.  Extents and spans are numbers or, where split factors
+are knobs, expressions (`algebra`); the formulas are the same.
 
 A stage inside another computes the elements that its readers need in one iteration, as in lowering.
 A tile that exceeds its tensor needs as much memory as a whole tile.  But it takes only the time of
@@ -202,8 +202,8 @@ class SymbolicNest:
         )
 
     def roots(self, name: str, p: int, region: bool = False) -> dict[str, Span]:
-        """The spans of a stage's axes, at least the roots, while the loops of its path from number
-        `p` on run.
+        """The spans of a stage's axes while the loops of its path from number `p` on run.  Only the
+        spans of the roots, if loop `p` belongs to a reader.
 
         region: whether to give the bounds that lowering computes.
         """

@@ -13,8 +13,8 @@ from tilesmith.te.tensor import Reduce
 def operations(body: tuple[Expr, ...]) -> dict[str, int]:
     """The number of operations of each of `KINDS` per point.
 
-    Arithmetic on indices does not count.  A select by indices does not count either.  Lowering
-    peels it, or it stays outside the loops on which it does not depend.
+    Arithmetic on indices does not count.  Selects by indices do not count either, since lowering
+    peels them or hoists them out of the loops.
     """
     counts: dict[str, int] = dict.fromkeys(KINDS, 0)
     first = body[0]

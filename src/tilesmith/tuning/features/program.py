@@ -29,7 +29,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
 
 
 class ArrayProgram:
-    """The values of `outputs` for rows of the values of `variables`."""
+    """Computes `outputs` for each row of values of `variables`."""
 
     def __init__(self, outputs: Sequence[Number], variables: Sequence[Var]) -> None:
         self.width = len(variables)

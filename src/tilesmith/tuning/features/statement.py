@@ -267,7 +267,7 @@ def _copied(path: tuple[SymbolicLoop, ...]) -> int:
 
 
 def _stride(nest: SymbolicNest, s: Statement, a: SymbolicAccess, loop: SymbolicLoop) -> Number:
-    """Stride in elements between an access's touches in neighbouring iterations."""
+    """Distance in elements between the accesses of two neighbouring iterations."""
     steps = nest.steps(s, a, loop.axis)
     shape = nest.shape(a.tensor)
     result: Number = 0
@@ -297,7 +297,7 @@ def _load_cycles(steps: list[Number], lines: Number, gathered: Number) -> Number
 
 
 def _distance(steps: list[Number]) -> Number:
-    """The sum of absolute distances: 0 if nothing moves."""
+    """The sum of the absolute values of `steps`; 0 if nothing moves."""
     return sym.total(sym.maximum(n, sym.mul(n, -1)) for n in steps)
 
 

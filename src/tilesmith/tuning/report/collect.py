@@ -18,7 +18,7 @@ from ..scheduler import Progress
 from .facts import Attempt, ChoiceFacts, KernelFacts, Report, TaskFacts, Timing
 
 ROUNDS, REPEATS = 4, 3
-"""Turns of each executable, and runs in each turn; the least time of a kernel counts."""
+"""Number of turns of each executable, and of runs in a turn.  A kernel's shortest time is used."""
 
 
 def collect(
@@ -114,8 +114,8 @@ def _least(profiles: Sequence[Profile]) -> Profile:
 
 def side_by_side(before: Profile, after: Profile) -> list[KernelFacts]:
     """The kernels before and after tuning, side by side.  Tuning may divide the model into other
-    kernels.  So a row is a smallest set of source nodes that whole kernels compute both before and
-    after.
+    kernels.  So each row has a set of source nodes that whole kernels compute both before and
+    after, as small as possible.
     """
     rows: list[tuple[frozenset[str], list[tuple[bool, KernelTime]]]] = []
     for is_after, profile in ((False, before), (True, after)):

@@ -239,7 +239,9 @@ class Report:
 
     @property
     def progress(self) -> list[tuple[float, float]]:
-        """(seconds, fraction of the tasks' untuned time) after each attempt, in the order made."""
+        """For each attempt, in order: (seconds so far, fraction of the tasks' untuned time that
+        remains).
+        """
         whole = sum(t.seconds for t in self.tasks) or 1.0
         best = [1.0] * len(self.tasks)
         events = sorted(

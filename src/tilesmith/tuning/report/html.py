@@ -48,7 +48,7 @@ def write_html(
     choices: Sequence[ChoiceFacts],
     stages: Mapping[str, float],
 ) -> None:
-    """Write the report to `path`; see `collect` for the rest.  Raises UsageError."""
+    """Write the report to `path`; see `collect` for the other arguments.  Raises UsageError."""
     rng = np.random.default_rng(0)
     inputs = [random_array(rng, s) for s in before.inputs]
     text = page(collect(title, states, before, after, inputs, speedup, started, choices, stages))

@@ -18,7 +18,7 @@ Mark: TypeAlias = Literal["circle", "square"]
 WIDTH, HEIGHT = 560, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 46
 LABEL = 34
-"""Letters beside a bar."""
+"""Largest number of characters in a bar's label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Axis:
 
     @staticmethod
     def around(label: str, values: Iterable[float], log: bool = False) -> Axis:
-        """An axis that contains all finite values; with `log`, only the positive ones of them."""
+        """An axis that contains all finite values; with `log`, all positive finite values."""
         known = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
         low, high = min(known), max(known)
         if log:

@@ -35,7 +35,7 @@ class Search(ABC):
         self._suggested = [c for c in space.starts if c != space.baseline]
 
     def suggest(self, candidates: Iterable[Candidate]) -> None:
-        """Propose these first: they were good for a workload of the same family."""
+        """Propose these candidates first.  They were good for a workload of the same family."""
         self._suggested += candidates
 
     def propose(self, count: int) -> list[Candidate]:

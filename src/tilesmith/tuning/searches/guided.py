@@ -72,7 +72,8 @@ class Guided(Search):
     """Search by a cost model, see above.  `guide` must be given."""
 
     FIRST, LATER = 96, 32
-    """New candidates before the first proposal and before each later one."""
+    """Number of new candidates that are made before the first proposal and before each later one.
+    """
     POOL = 1024
     """Upper bound on the candidates in the pool; those with the best scores stay."""
     CHANCE = 0.1

@@ -31,7 +31,9 @@ SMOOTH = 0.8
 RESTART = 6
 """Moves without a better candidate after which the walk returns to the best one."""
 FAR = 8
-"""Options to each side that one move can skip, besides the first and the last option."""
+"""Largest distance of a move, in options.  The first and the last option can be reached from
+everywhere.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +95,7 @@ class Network:
         self._speed = [np.zeros_like(w) for w in self.weights]
 
     def policy(self, x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Probabilities of moves with features [n, inputs], scores shifted by `offsets` [n]."""
+        """Probabilities of moves with features [n, inputs].  `offsets` [n] shift the scores."""
         w, b, v = self.weights
         return _softmax(np.tanh(x @ w + b) @ v + offsets)
 

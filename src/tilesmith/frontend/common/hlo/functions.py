@@ -53,7 +53,8 @@ _OF_BOOLS = {"logical_and": LEAST, "logical_or": LARGEST}
 
 
 def combiner(n: HloNode, option: str, x: Value) -> Combiner | None:
-    """The operation by which a subgraph combines two numbers; None if it returns the second one.
+    """The operation by which a subgraph combines two numbers; None if the subgraph returns the
+    second number.
 
     option: the option that names the function.
     x: a tensor of these numbers.

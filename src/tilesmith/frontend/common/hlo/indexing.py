@@ -132,7 +132,7 @@ def scattered(n: HloNode, of_x: tuple[int, ...], of_indices: tuple[int, ...]) ->
     is_inside = ((places >= 0) & (places < limits)).cast(i64).min((-1,))
     strides = n.of_dims([extents.product(outer[i + 1 :]) for i in range(len(outer))])
     count = extents.product(outer)
-    # what lies outside is written to one more row, which is cut off
+    # elements outside are written to an additional row, which is cut off
     row = where(is_inside > 0, (places * strides).sum((-1,)), n.of_dims((count,), ()))
     batches = updates.type.shape[: len(batch)]
     updates = n.reshape(updates, (*batches, *sizes, *inner))

@@ -29,7 +29,7 @@ numbers."""
 def hlo_op(name: str, moves: bool = False) -> Callable[[ImportFunction], ImportFunction]:
     """A decorator that registers a function.
 
-    moves: whether the operator serves stored integers as well as numbers.
+    moves: whether the operator also accepts stored integers.
     """
     if moves:
         MOVES.add(name)
@@ -41,7 +41,7 @@ def same_operators(
 ) -> None:
     """Register operators without options, each equal to an operator of Tilesmith.
 
-    moving: names of operators that serve stored integers, too.
+    moving: names of operators that also accept stored integers.
     """
     MOVES.update(moving)
     for name, make in table.items():

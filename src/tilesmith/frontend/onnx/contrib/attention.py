@@ -68,7 +68,7 @@ def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | N
     twice = extents.product((batch, 2))
     both = same_shape(dims, (twice,)) and not same_shape(dims, (batch,))
     if both or equal_where_open(n, dims, (batch,)):
-        # where the keys end and, for left padding, where they start
+        # the end of the keys and, for left padding, their start
         bounds = n.reshape(mask.cast(i64), (*dims, 1, 1, 1))
         ends = n.add(slicing.Split(0, (batch, batch)), bounds)[0] if both else bounds
         seen = key < ends

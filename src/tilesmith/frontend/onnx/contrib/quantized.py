@@ -263,7 +263,7 @@ def matmul_n_bits(n: OnnxNode) -> Result:
     a, b, scales, zeros, bias = n.input(0), n.input(1), scale_at(n, 2), n.optional(3), n.optional(5)
     if n.attr_int("weight_prepacked", 0):
         n.unsupported("weights that are packed already")
-    n.ignore("accuracy_level")  # it sets a minimum accuracy, not the result
+    n.ignore("accuracy_level")  # the attribute only sets a minimum accuracy
     columns, inner = n.attr_int("N"), n.attr_int("K")
     block, bits = n.attr_int("block_size"), n.attr_int("bits", 4)
     blocks = -(-inner // max(block, 1))

@@ -52,7 +52,7 @@ def linear_regressor(n: OnnxNode) -> Result:
 
 @ml_op("LinearClassifier")
 def linear_classifier(n: OnnxNode) -> Result:
-    n.ignore("multi_class")  # it records only how the model was trained
+    n.ignore("multi_class")  # only says how the model was trained
     names, transform = ml.labels(n, "classlabels_ints"), ml.post_transform(n)
     count = len(n.attr_floats("intercepts") or ()) or len(names)
     if count not in (1, len(names)):
@@ -86,7 +86,7 @@ def _kernel(n: OnnxNode, x: Value, vectors: np.ndarray) -> Value:
 
 @ml_op("SVMRegressor")
 def svm_regressor(n: OnnxNode) -> Result:
-    n.ignore("post_transform")  # ONNX Runtime applies none
+    n.ignore("post_transform")  # ONNX Runtime applies no transform here
     x, count = ml.samples(n, n.input(0)), n.attr_int("n_supports", 0)
     if count > 0:
         x = _kernel(n, x, _rows(n, "support_vectors", count))
@@ -172,8 +172,8 @@ class _Pairs:
         return len(self._pairs)
 
     def probabilities(self, n: OnnxNode, scores: Value) -> Value:
-        """The probabilities of classes, f32[samples, classes], coupled from J. Platt's probability
-        for each pair.
+        """The probabilities of classes, f32[samples, classes], coupled from a probability for each
+        pair of classes.  This is a sigmoid of the pair's score (J. Platt).
         """
         slope, offset = (n.const(_numbers(n, f"prob_{k}", len(self))) for k in "ab")
         fitted = scores * slope + offset
