@@ -2,10 +2,10 @@
 stored as text.
 
 The schedules are those for CPUs: their tiles fit registers and caches, and C compilers unroll
-constant loops over local arrays and keep the arrays in registers.  `VECTORS` writes the same vector
-loops as LLVM with the vector extensions of GCC and Clang, for single kernels only.  `C` and
-`SOURCE` do not use Winograd's algorithm: its transforms become sums with constant factors only
-after unrolling.
+constant loops over local arrays and keep the arrays in registers.  `VECTORS` writes the vector
+loops that LLVM would get, in the vector extensions of GCC and Clang.  It serves single kernels
+only.  `C` and `SOURCE` do not use Winograd's algorithm, because its transforms need unrolled loops
+to become sums with constant factors.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _assembly(text: str, target: Target) -> str:
 
 
 def few_bits(target: Target, choose: Choose) -> PackingChoice:
-    """Pack no weights: weights of few bits are widened when they are loaded."""
+    """Pack no weights.  Weights of few bits are widened when they are loaded."""
     return lambda node, bits: False
 
 

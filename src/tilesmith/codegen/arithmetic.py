@@ -35,7 +35,7 @@ _LLVM_FLOAT = {
 }  # fmt: skip
 _LLVM_OVERFLOW = {f"{op}_overflows": f"s{op}" for op in ("add", "sub", "mul")}
 _EXACT = frozenset({"floor", "ceil", "trunc", "round", "abs"})
-"""Functions that map a 16-bit float to a number that its type represents exactly."""
+"""Functions that map a 16-bit float to a number that the same type represents exactly."""
 
 _LIBM = {i.name: i.libm for i in INTRINSICS.values() if i.libm and i.name not in _LLVM_FLOAT}
 """C library functions, called once for each lane, for intrinsics that `codegen.math` does not
@@ -388,7 +388,7 @@ class Arithmetic:
                 second = tuple(i + run for i in first)
                 x, y = (self._pick(type_, a, picks) for picks in (first, second))
                 a = self._pair(op, dtype, groups * run, x, y)
-            else:  # combine the last lane of every run with the first, then drop it
+            else:  # combine the last lane of every run with the first, then drop the last lane
                 short = run - 1
                 keep = tuple(g * run + i for g in range(groups) for i in range(short))
                 rest = self._pick(type_, a, keep)

@@ -26,7 +26,7 @@ def explained(message: str, values: Sequence[int]) -> str:
                 "(counted in row-major order)"
             )
         low = -extent
-        if position < 0:  # `checked_place` encoded the index; its arithmetic wrapped
+        if position < 0:  # undo `checked_place`, whose arithmetic wraps
             index = ctypes.c_int64(index + FROM_FRONT).value
             low, position = 0, -1 - position
         return (

@@ -87,8 +87,9 @@ class Builder:
 
     @contextmanager
     def nested(self, code: Code | None = None, surely: bool = False) -> Iterator[ValueScope]:
-        """Open a scope inside the current one: with `code` a loop body, without a branch or let.
+        """Open a scope inside the current one.
 
+        code: the lines of a loop body.  None: the scope is a branch or a let.
         surely: whether the loop runs at least once.
         """
         outer = self.scope

@@ -94,8 +94,9 @@ class Environment:
         return self._context
 
     def field(self, name: str) -> str:
-        """The value of a field of the context, for use in a kernel's function, not in that of a
-        parallel loop.  The field is loaded in the prologue, since its first use may be in a branch.
+        """The value of a field of the context.  It may be used in a kernel's function, but not in
+        the function of a parallel loop.  The field is loaded in the prologue, since its first use
+        may be in a branch.
         """
         if name not in self._fields:
             type_ = "ptr" if BY_NAME[name].type == "ptr" else BY_NAME[name].type.replace("u", "i")

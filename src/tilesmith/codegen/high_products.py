@@ -2,9 +2,10 @@
 
     i32(i64(a) * i64(b) + 2^30 >> 31)
 
-x86 multiplies the even lanes of two vectors of i32, and gives products of 64 bits.  So two
-multiplications, of the even and of the odd lanes, make all products where they are needed.
-Widening all lanes to 64 bits, and narrowing the results, would move each lane twice.
+x86 multiplies the even lanes of two vectors of i32, and gives products of 64 bits.  So one
+multiplication of the even lanes and one of the odd lanes make all products, in the lanes where they
+are needed.  The alternative is to widen all lanes to 64 bits and to narrow the results, which moves
+each lane twice.
 """
 
 from __future__ import annotations

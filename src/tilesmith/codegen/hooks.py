@@ -26,12 +26,12 @@ class Hooks:
         serial.
     stop: the instruction that leaves the kernel after a failed assertion.
     vector_align: alignment in bytes of a vector in memory, given bytes per element and lanes.
-    thread_number: writer of the number (i64) of this thread among the threads that run an
-        intrinsic's call together; None if a single thread runs each call.
-    element: writer of the read of an element that this thread holds in registers.  It returns None
-        for a buffer in memory.
-    part: writer of the read of this thread's part of an intrinsic's operand.  It returns None for
-        an operand in memory.
+    thread_number: function that writes code for the number (i64) of this thread among the threads
+        that run an intrinsic's call together; None if a single thread runs each call.
+    element: function that writes code to read an element from this thread's registers.  It returns
+        None for a buffer in memory.
+    part: function that writes code to read the part of an intrinsic's operand that is in this
+        thread's registers.  It returns None for an operand in memory.
     check_operand: function that raises ScheduleError for an operand in memory that the threads
         can't load.
     """

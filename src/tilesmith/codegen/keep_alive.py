@@ -31,8 +31,8 @@ def breaks(s: Stmt, model: CpuModel) -> Breaks:
 
 
 def _stretch(s: Stmt, model: CpuModel, found: Breaks) -> tuple[float, TensorIntrinsic | None]:
-    """The work in `s` after its last keep-alive code, and the intrinsic that needs the code.  The
-    work is a fraction of the amount that is allowed without the code.
+    """The work in `s` after the last keep-alive code, and the intrinsic that needs this code.  The
+    work is a fraction of the amount that may pass between two runs of the code.
     """
     if isinstance(s, nodes.Store):
         return _of_call(s.value, model)

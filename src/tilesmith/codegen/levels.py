@@ -93,7 +93,7 @@ Linux is the default.
 """
 
 ABIS = {"riscv64": "lp64d"}
-"""The calling convention of architectures for which LLVM's default differs from Linux's."""
+"""Architecture -> its calling convention on Linux, where this is not LLVM's default."""
 
 BASE_CPUS = {"x86_64": "x86-64", "riscv64": "generic-rv64"}
 """The CPU that LLVM is given as a baseline, by architecture; "generic" for other architectures."""

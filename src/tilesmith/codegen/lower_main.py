@@ -48,8 +48,8 @@ def lower_main(
 ) -> Func:
     """The main function for `steps`.
 
-    times: number of the output that receives times, two i64 for each kernel call.  Each run of the
-        call adds its nanoseconds to the first and 1 to the second.  None: no times.
+    times: number of the output that receives times, two i64 for each kernel call.  Each run of a
+        call adds nanoseconds to the first number and 1 to the second.  None: no times.
     clock: number of the C library's clock that measures these times.
     arena_bytes: bytes of the arena that the steps need.
     scratch_bytes: bytes of scratch memory that each thread needs.

@@ -46,7 +46,9 @@ CONTEXT = Buffer("context", u8, (0,))
 FAILURE = Buffer("failure", i32, (4,), "heap")
 """The i32 fields of a failure in the context: code, call, assertion, number of values."""
 _HUGE = 1 << 46
-"""Scratch bytes of a thread above which the bytes of all threads may overflow 64 bits."""
+"""Upper bound on the scratch bytes of a thread.  Above this, the scratch bytes of all threads may
+overflow 64 bits.
+"""
 _ADDRESS = 8
 """Bytes reserved for an address in the main function's own tables; 32-bit processors use fewer."""
 
@@ -154,7 +156,7 @@ class Steps:
         return self.values[const(size.index)] if isinstance(size, Arg) else const(size)
 
     def located(self, make: Callable[[], Stmt]) -> Stmt:
-        """A statement, preceded by the reads of the slots' and pointers' addresses that it uses."""
+        """A statement, preceded by reads of the addresses of slots and pointers that it uses."""
         outside, self._located = self._located, {}
         body = make()
         for base, memory in reversed(self._located.items()):
@@ -166,8 +168,8 @@ class Steps:
         return body
 
     def passed(self, args: Iterable[Arg]) -> tuple[dict[Var, Expr], tuple[Expr, ...]]:
-        """The values of the variables that stand for computed sizes, and the arguments of a call,
-        which contain these variables.
+        """The arguments of a call, in which variables stand for computed sizes.  The first result
+        has the values of these variables, the second one has the arguments.
         """
         named: dict[Var, Expr] = {}
         arguments: list[Expr] = []
@@ -307,7 +309,7 @@ class Steps:
                 others[c.target], self._others = self._others, self._others + 1
                 turns = [self.place(c.end), self.place(c.other)]
                 if step.is_even:
-                    turns.reverse()  # with this order the last iteration writes to `end`
+                    turns.reverse()  # in this order the last iteration writes to `end`
                 before += map(self.point, (c.target, others[c.target]), turns)
         inside = [self.slice(s, i, count) for s in step.slices]
         if step.number is not None:
@@ -375,8 +377,8 @@ class Steps:
     # --- times ---
 
     def stamp(self, call: int | None) -> Stmt:
-        """Read the clock.  If `call` is not None, add the time since the previous reading to its
-        time, and 1 to its count.
+        """Read the clock.  If `call` is not None, add the time since the previous reading to the
+        time of `call`, and 1 to its count.
         """
         if self.clock is None or self._clocks is None:
             return seq()
@@ -409,7 +411,7 @@ def called(failed: Callable[[Var], Stmt], kind: Callable[..., Stmt], *fields: An
 
 
 def unless_there(failed: Stmt, kind: Callable[..., Stmt], *fields: Any) -> Stmt:
-    """A statement that tests for an address, and the statements `failed` if there is none."""
+    """A statement that tests whether an address is there.  If not, the statements `failed` run."""
     there = Var("there", bool_)
     return kind(there, *fields, If(Unary("not", there), failed))
 

@@ -54,8 +54,8 @@ KEPT = frozenset(("sqrt", "abs", "floor", "ceil", "trunc", "round", "fma", "bitc
 
 MOST_EXPANDED = 128
 """Upper bound on the calls of one function, with one number of lanes, that a kernel expands in
-place.  Above it, the expansion becomes a separate function.  Unrolled loops have up to some dozens
-of calls, for which calling a function and saving registers would cost time.
+place.  With more calls, the expansion becomes a separate function.  Unrolled loops have up to some
+dozens of calls, for which calling a function and saving registers would cost time.
 """
 
 
@@ -194,9 +194,9 @@ def expand_math(func: Func, target: Target) -> Func:
     """`func` with every call expanded for which `target` has no instruction.  This is the last pass
     before code generation.
 
-    If a kernel calls a function more than `MOST_EXPANDED` times, its calls stay and code generation
-    defines the function once, because LLVM's time grows faster than the length of a block.  Returns
-    the same object if there is nothing to expand.
+    If a kernel calls a function more than `MOST_EXPANDED` times, these calls stay, and code
+    generation defines the function once, because LLVM's time grows faster than the length of a
+    block.  Returns the same object if there is nothing to expand.
     """
     calls: Counter[tuple[str, int]] = Counter()
     alone = target.device is not None
@@ -223,8 +223,8 @@ def _with_expansions(
 ) -> Func:
     """`func` with its calls expanded.
 
-    calls: numbers of calls so far, by name and lanes.  Each call in `func` is counted first, and
-        stays if its number is above `MOST_EXPANDED`.  None: all calls are expanded.
+    calls: number of calls so far, by name and lanes.  Each call in `func` adds 1.  The call stays
+        if the number is then above `MOST_EXPANDED`.  None: all calls are expanded.
     """
     done: dict[Expr, Expr] = {}
 

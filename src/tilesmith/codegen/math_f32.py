@@ -10,7 +10,7 @@ from .math_terms import LOG2_E, Bindings, Expansion, literal
 
 # --- exp and its family --------------------------------------------------------------------------
 
-_LN2_HIGH = 0.693359375  # has 10 bits, so its product with any |k| < 2^14 is exact
+_LN2_HIGH = 0.693359375  # this has 10 bits, so its product with any |k| < 2^14 is exact
 _LN2_LOW = -0.000212194440054690583
 _ROUND_F32 = (
     12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits of the mantissa

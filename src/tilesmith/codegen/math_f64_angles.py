@@ -71,7 +71,7 @@ def _words(first: Expr, count: int, let: Bindings) -> list[Expr]:
     for n in range(count):
         values = [literal(w, first) for w in _TWO_OVER_PI[n : len(_TWO_OVER_PI) - count + 1 + n]]
         bit = 0
-        while len(values) > 1:  # one bit of `first` selects one of each two neighbours
+        while len(values) > 1:  # a bit of `first` selects one of two neighbours
             mask = literal(1 << bit, first)
             odd = let("o", Compare("ne", both(first, mask), literal(0, first)))
             pairs = zip(values[::2], values[1::2], strict=False)
@@ -140,7 +140,7 @@ def _sine_cosine(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr, Expr]:
 
 
 def _flipped(value: Expr, q: Expr) -> Expr:
-    """-value where bit 1 of q is set."""
+    """`-value` where bit 1 of `q` is set, else `value`."""
     flip = shift_left(both(q, literal(2, q)), 62)
     return bits_of(Binary("xor", bits_of(value, u64), flip), f64)
 
@@ -185,8 +185,8 @@ def _atan(x: Expr, let: Bindings) -> Expr:
 
 
 def _asin_core(a: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
-    """For a >= 0: whether a > 1/2, then t and rest with asin(t) = t + rest. t is a if a <= 1/2,
-    else sqrt((1 - a) / 2).
+    """Three values for a >= 0: whether a > 1/2; t; and rest, where asin(t) = t + rest.  t is a if a
+    <= 1/2, else sqrt((1 - a) / 2).
     """
     big = let("big", less(literal(0.5, a), a))
     z = let("z", pick(big, (literal(1.0, a) - a) * literal(0.5, a), a * a, a))

@@ -84,7 +84,7 @@ def _sine_cosine(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr, Expr]:
 
 
 def _negate_by(value: Expr, q: Expr) -> Expr:
-    """-value where bit 1 of q is set."""
+    """`-value` where bit 1 of `q` is set, else `value`."""
     flip = terms.shift_left(Binary("and", Cast(q, u32), terms.u32_literal(2, value)), 30)
     return terms.bits_of(Binary("xor", terms.bits_of(value, u32), flip), f32)
 
@@ -103,7 +103,7 @@ def _cos(x: Expr, let: Bindings) -> Expr:
     q, odd, sine, cosine = _sine_cosine(x, let)
     value = _negate_by(
         Select(odd, sine, cosine), q + literal(1, q)
-    )  # negative in quadrants 1 and 2
+    )  # the cosine is negative in quadrants 1 and 2
     return Select(terms.less(terms.intrinsic("abs", x), INF), value, x - x)
 
 

@@ -70,8 +70,8 @@ def _atan(x: Expr, let: Bindings) -> Expr:
 
 
 def _asin_core(a: Expr, let: Bindings) -> tuple[Expr, Expr]:
-    """For a >= 0: whether a > 1/2, then asin(t). t is a if a <= 1/2, else sqrt((1 - a) / 2), which
-    is NaN for a > 1.
+    """Two values for a >= 0: whether a > 1/2, and asin(t).  t is a if a <= 1/2, else sqrt((1 - a) /
+    2), which is NaN for a > 1.
     """
     big = let("big", terms.less(literal(0.5, a), a))
     half = (literal(1.0, a) - a) * literal(0.5, a)

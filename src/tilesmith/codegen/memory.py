@@ -451,8 +451,8 @@ class Memory:
 
 
 def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
-    """Whether the inactive lanes of a masked store lie in the padding after an allocation, so that
-    the store needs no mask.
+    """Whether the inactive lanes of a masked store lie in the padding after an allocation.  If
+    so, the store needs no mask.
 
     A core forwards a stored vector to a following load.  It does not forward a masked store: the
     load then waits until the store has reached the cache.

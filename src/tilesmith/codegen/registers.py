@@ -26,7 +26,7 @@ class Slots:
     """The storage of a register buffer.
 
     pointers: the stack slot of each vector, by (first element, lanes).
-    memory: pointer to one block of memory that replaces the slots; "" with slots.
+    memory: pointer to one block of memory that replaces the slots; "" if there are slots.
     as_stored: whether elements have their memory type, not their value type.
     windows: whether reads of columns begin at different rows.
     """

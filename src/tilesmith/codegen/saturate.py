@@ -22,7 +22,9 @@ from .arithmetic import Arithmetic
 from .llvm_text import literal, value_type, vector
 
 MOST_ADDED = 1 << 15
-"""Upper bound on the offset.  Up to it, sums with 16-bit limits are exact in f32 and fit in i32."""
+"""Upper bound on the offset.  Sums of 16-bit limits and such an offset are exact in f32 and fit in
+i32.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def moved(s: loop.Store) -> Buffer | None:
 
 
 def _of(place: Expr) -> set[Buffer]:
-    """The buffer of the element that a load reads, in a set; an empty set for other expressions."""
+    """A set with the buffer from which a load reads; an empty set for other expressions."""
     buffer = place.buffer if isinstance(place, Load) else None
     return {buffer} if isinstance(buffer, Buffer) else set()
 

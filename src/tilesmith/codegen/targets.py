@@ -67,15 +67,15 @@ this CPU is assumed.
 _WITH_TILES = frozenset({_TILES_CPU, "emeraldrapids", "graniterapids", "graniterapids-d"})
 _SLOW_BF16_DOTS = _WITH_TILES | {"cooperlake"}
 """CPUs on which a dot product of pairs of bf16 takes as long as four multiply-adds of f32.  On
-AMD's CPUs it takes as long as one.
+AMD's CPUs it takes as long as one multiply-add.
 """
 
 _AMD = "znver", "bdver", "btver"
 """Prefixes of the names of AMD's CPUs with AVX."""
 
 _LOOP_FMAS = 3.0
-"""Multiply-adds that a loop's own instructions displace per iteration on Intel's CPUs, where both
-use the same ports.
+"""The cost of the loop's own instructions on Intel's CPUs, in multiply-adds per iteration.  On
+these CPUs, both kinds of instructions use the same ports.
 """
 
 _NOT_FOR_CODE = frozenset(

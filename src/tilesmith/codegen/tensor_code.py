@@ -133,7 +133,7 @@ class TensorCode:
         """The lanes of `x`, repeated `times` times: a row that all rows of a tile share."""
         if x.type == x.element:
             return Value(f"<{times} x {x.type}>", self._builder.splat(x.type, x.text, times))
-        # LLVM generates better code for the broadcast of a 32-bit word than for that of its parts.
+        # LLVM generates better code for the broadcast of a 32-bit word than for one of its parts.
         if (x.element, x.lanes) in (("i16", 2), ("i8", 4)):
             word = self._builder.splat("i32", self.bitcast(x, "i32").text, times)
             type_ = f"<{x.lanes * times} x {x.element}>"

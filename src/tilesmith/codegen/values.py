@@ -53,7 +53,9 @@ class Mask:
 
 
 Rule = Callable[[Any, Mask | None], str]
-"""Writer of the expressions of one class, for the active lanes; it returns the operand."""
+"""A function that writes the expressions of one class for the active lanes.  It returns the
+operand.
+"""
 
 
 _DEEP = 32
@@ -88,7 +90,8 @@ class Values:
 
     def needs_guard(self, e: Expr) -> tuple[bool, bool]:
         """Whether `e` reads memory or checks an index, and whether the kernel writes to this
-        memory.  If the first is true, `e` may be evaluated only under the conditions around it.
+        memory.  If the first result is true, `e` may be evaluated only under the conditions around
+        it.
         """
         depends = ir.symbols(e)
         reads = self._memory.get(depends)

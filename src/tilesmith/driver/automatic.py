@@ -92,7 +92,7 @@ class AutomaticPrecision:
 def choose_precision(
     graph: Graph, session: Session, samples: Samples | None = None
 ) -> AutomaticPrecision:
-    """The choice for `graph`.
+    """The precision chosen for `graph`.
 
     samples: inputs by name, of the expected sizes; default: random inputs.
     """
@@ -220,8 +220,8 @@ def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
 def _own_errors(
     graph: Graph, forms: Mapping[str, Form], low: DType, inputs: Samples, here: Session
 ) -> dict[str, float]:
-    """The error of each product by itself, by name; the largest one if several products share a
-    name.
+    """The error that each product alone causes, by the product's name.  If several products share a
+    name, the largest of their errors.
     """
     constants, nodes = list(graph.constants), list(graph.nodes)
     outputs: list[Value] = []

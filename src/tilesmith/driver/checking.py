@@ -157,7 +157,7 @@ def _checked(graph: Graph, given: Mapping[str, np.ndarray], session: Session) ->
 def _checked_alone(
     graph: Graph, arrays: Sequence[np.ndarray], session: Session
 ) -> list[KernelCheck]:
-    """The comparisons of the kernels of a program without parts on other targets, in order."""
+    """The comparisons for all kernels of a program, in order.  The program has a single target."""
     fused = optimise(graph, session)
     kernels = compile_kernels(fused, session)
     numbers = {n: i for i, (_, n) in enumerate(kernels_in(fused))}
@@ -318,8 +318,8 @@ def references(
 
 
 def _around(operand: Sequence[np.ndarray], options: Options) -> Sequence[np.ndarray]:
-    """The operand of a rounding step, and its lower and upper bound.  Whole numbers are exact
-    results of earlier steps, without bounds.
+    """The operand of a rounding step, and its lower and upper bound.  If all elements of the
+    operand are whole numbers, they are exact results of earlier steps, and there are no bounds.
     """
     x = operand[0]
     dtype = to_dtype(x.dtype)
@@ -333,7 +333,9 @@ def _around(operand: Sequence[np.ndarray], options: Options) -> Sequence[np.ndar
 
 
 _MOST = 0.5
-"""Upper bound on the change of a rounding step's operand.  Its result then changes by at most 1."""
+"""Upper bound on the amount by which the operand of a rounding step is lowered or raised.  So the
+step's result changes by at most 1.
+"""
 
 
 def _compared(

@@ -320,8 +320,9 @@ def build(
     accuracy: "strict" fixes every bit of the results (docs/accuracy.md).
     options: all other options.
 
-    Raises UsageError and ScheduleError.  ScheduleError also for an output of `in_place`, unless the
-    iteration that overwrites an element of the input is the last one to read this element.
+    Raises UsageError and ScheduleError.  An output may be in `in_place` only if the iteration that
+    overwrites an element of the input is the last one to read this element.  Otherwise
+    ScheduleError is raised.
     """
     session = Session.of(
         options,
@@ -362,7 +363,7 @@ def _homes(
     wanted: Mapping[Tensor, Tensor],
     may_be: Mapping[Buffer, Sequence[Buffer]],
 ) -> dict[Buffer, Buffer]:
-    """For each output's buffer, the input's buffer whose memory it shares."""
+    """For each buffer of an output, the buffer of the input whose memory the output uses."""
     buffer = dict(zip(args, func.buffers, strict=True))
     homes: dict[Buffer, Buffer] = {}
     for out, home in wanted.items():
@@ -388,7 +389,8 @@ def _homes(
 def tensor_intrinsics(target: str | Target | None = None) -> Mapping[str, TensorIntrinsic]:
     """The shipped intrinsics that a target has, by name, for `Stage.tensorize`.
 
-    target: default: the target in the environment's options, as for `build`.
+    target: a target or its name; by default the target in the environment's options, as for
+        `build`.
 
     `str(intrinsic)` shows what it computes.  `te.decl_tensor_intrin` declares others.  Raises
     UsageError for an unknown target.

@@ -103,8 +103,8 @@ def exported(
 def programs_of(request: Request, targets: Sequence[str]) -> list[Program]:
     """The programs of a model for each target, in order (default: the target in the options).
 
-    Raises UsageError for what is decided by measuring or while the model runs, and the errors of
-    `compile`.
+    Raises UsageError if the request has `specialise`, or the precision "auto", which is decided by
+    measuring.  Raises the errors of `compile`.
     """
     if request.options.precision == AUTO:
         raise UsageError(

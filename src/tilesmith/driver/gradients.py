@@ -95,7 +95,8 @@ def _selected(
 ) -> tuple[Graph, list[int], list[Value]]:
     """The graph of a model, the numbers of the outputs `of` and the values of the names `wrt`.
 
-    every: whether all outputs of floats are the default, instead of the first output.
+    every: whether all outputs of floats are selected if `of` is None; otherwise only the first
+        output is selected.
     """
     request, exported = of_frontend(Request.of(model=model, **source))
     graph = _read(request)
@@ -125,7 +126,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _values(graph: Graph, wrt: str | Sequence[str] | None) -> list[Value]:
-    """The inputs and weights of the names `wrt`."""
+    """The inputs and weights with the names `wrt`."""
     if wrt is None:
         return [v for v in graph.inputs if v.dtype.is_float]
     known = [*graph.inputs, *(c.value for c in graph.constants if c.value.name)]

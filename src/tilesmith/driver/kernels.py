@@ -176,8 +176,8 @@ def _shared(body: Graph, nest: Func) -> set[int]:
 
 
 def start_early(workers: Children, graph: Graph, session: Session) -> None:
-    """Start the processes that the kernels of `graph` will need, before their number is known.
-    They import the compiler while this process runs the graph passes.
+    """Start processes for the kernels of `graph`, before the number of kernels is known.  The new
+    processes import the compiler while this process runs the graph passes.
     """
     _start(workers, len(graph.nodes) // NODES_PER_KERNEL, session)
 
@@ -252,7 +252,9 @@ class _Missing:
 WORTH_A_WORKER = 8
 """Number of kernels for which one more process pays.  Its start takes a third of a second."""
 NODES_PER_KERNEL = 6
-"""Upper bound on a model's nodes, before the graph passes, per distinct kernel that it needs."""
+"""A model is expected to need at least one distinct kernel for this many nodes.  Nodes are counted
+before the graph passes.
+"""
 
 
 def _compile_all(
@@ -276,7 +278,7 @@ def _compile_all(
                 )
                 try:
                     reply = workers.call_if_idle(job.to_bytes())
-                except ChildError as e:  # compiling it here gives the kernel's error again
+                except ChildError as e:  # compiling here gives the kernel's error again
                     _compiling.info("a kernel is compiled in this process; in a worker: %s", e)
             if reply is None:
                 return key, if_possible(
@@ -303,8 +305,8 @@ def belongs_here(body: Graph, decisions: Decisions) -> bool:
 
 
 def if_possible(decisions: Decisions, session: Session, make: Callable[[Decisions], T]) -> T:
-    """The result of `make` for decisions about a kernel.  If a record's decisions are illegal, the
-    result without decisions.
+    """The result of `make` for decisions about a kernel.  If a record's decisions are illegal,
+    `make` is called without decisions.
 
     Raises ScheduleError if the user requested the decisions, or if there are none.
     """
@@ -371,7 +373,7 @@ def _compile_kernel(
     lower: Callable[[Graph, Target, str], Func] | None = None,
 ) -> KernelCode:
     """The code of a kernel, which `cache` keeps under `key`.  If another schedule led to equal
-    loops, its code is used.
+    loops, the code of that schedule is used.
 
     lower: makes the kernel's loops (default: by its decisions and the rules).
     """

@@ -32,8 +32,9 @@ _log = logger("device")
 
 
 def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node, str]]:
-    """A graph divided into parts for the target, a device, and for the CPU; None if all of it can
-    run on the device.  The second result has the nodes that the device can't run, with the reasons.
+    """The division of a graph into parts for the target, which is a device, and parts for the CPU.
+    None if the whole graph can run on the device.  The second result has the nodes that the device
+    can't run, with the reasons.
 
     Raises UnsupportedError for such nodes if the options have fallback="error".
     """
@@ -54,7 +55,7 @@ def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node
         divided = partition(whole, whole.nodes, _is_light)
         measured = dict.fromkeys(whole.nodes, "sizes that other parts measure")
         reasons = {**measured, **_refused(whole, session)}
-    assert divided is not None  # a single part measures all of its sizes itself
+    assert divided is not None  # a single part needs no size from another one
     verify_places(divided)
     session.dumper("parts", divided, print_graph)
     return divided, reasons

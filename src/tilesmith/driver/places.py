@@ -23,8 +23,8 @@ def is_remote(options: Options) -> bool:
 
 
 def at_place(options: Options) -> Options:
-    """The options with the number of threads of the other machine, if the target is one and the
-    options leave the number open.
+    """The options.  If they leave the number of threads open and the target is another machine,
+    they get that machine's number.
     """
     if not is_remote(options) or options.threads is not None:
         return options
@@ -82,9 +82,11 @@ def on_device(request: Request, address: str) -> Request:
 
 
 def check_alone(options: Options, chosen: bool, what: str) -> None:
-    """Raises UsageError for something that other machines don't have.
+    """Raises UsageError if the options choose another machine and something that only this machine
+    has.
 
-    chosen: whether it is asked for.
+    chosen: whether the options choose this thing.
+    what: its name in the message.
     """
     if chosen and is_remote(options):
         raise UsageError(

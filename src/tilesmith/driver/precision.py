@@ -29,7 +29,7 @@ _WILD = re.compile(r"[*?\[,]")
 """Characters that a pattern does not take literally."""
 
 _SHOWN = 8
-"""Names of products in a message."""
+"""Upper bound on the names of products in a message."""
 
 
 def precision_pass(session: Session) -> Callable[[Graph], Graph]:
@@ -50,8 +50,9 @@ def precision_pass(session: Session) -> Callable[[Graph], Graph]:
 
 
 def low_choice(session: Session) -> Choice:
-    """The choice of operands of a low type where they are faster.  A convolution stays f32 if
-    Winograd's algorithm on f32 is faster than the instructions for the low type.
+    """The choice of a low type for the operands of each product that this type makes faster.  A
+    convolution stays f32 if Winograd's algorithm on f32 is faster than the instructions for the
+    low type.
     """
     target, bound = session.target, session.options.algorithm_bound
     lower = session.backend.low_precision(target)

@@ -3,8 +3,8 @@
 The graph passes fold weights into one another, and choose the layout in which kernels read them.
 So the model is imported with the new contents, and the passes run again.  If the new graph differs
 from the old one only in the contents of constants, the constants are packed again, and no code is
-generated.  Contents may also change the computation: for example, a scale of ones is left out.
-Then the program is compiled again.
+generated.  Contents may also change the computation: for example, a scale of ones is left out.  In
+such a case the program is compiled again.
 """
 
 from __future__ import annotations

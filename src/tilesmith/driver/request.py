@@ -101,8 +101,8 @@ class Request:
 
     @staticmethod
     def of(model: Any, options: Options | None = None, **arguments: Any) -> Request:
-        """The request for a function's arguments: fields of the request, and options.  The latter
-        take precedence over `options`.  Raises UsageError for impossible options.
+        """The request for the arguments of a function.  `arguments` are fields of the request, and
+        options, which take precedence over `options`.  Raises UsageError for impossible options.
         """
         own = {f.name for f in fields(Request)}
         named = {name: value for name, value in arguments.items() if name not in own}

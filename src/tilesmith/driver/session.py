@@ -143,7 +143,7 @@ class Session:
         if self.tuned is None and self.asked is None:
             return default
         workload = choice_workload(knob, nodes, self.options.accuracy)
-        if default != own:  # tuning with another default has another baseline
+        if default != own:  # tuning compares with the default, so records hold for one default
             workload = f"{workload}\nnot {own!r} but {default!r}"
         decisions = self.decisions(workload)
         if decisions.get(knob, default) in options and decisions.get(knob, default) not in allowed:
@@ -171,8 +171,8 @@ class Session:
 
 @contextmanager
 def recorded(session: Session) -> Iterator[Session]:
-    """The session with recorded decisions for its target and number of threads.  It has none if the
-    records can't be used.
+    """The session with recorded decisions for its target and number of threads.  If the records
+    can't be used, the session has no recorded decisions.
     """
     path = records_path(session.options)
     if not session.options.use_records or not os.path.isfile(path):

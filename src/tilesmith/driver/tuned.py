@@ -101,9 +101,10 @@ def _miss(name: str) -> None:
 
 
 class _Known:
-    """Decisions on record for the `groups` of a model.  The groups are given by workload.
+    """Recorded decisions for the `groups` of a model, by workload.
 
-    `fits`: how often decisions of a relative may still be fitted to a group.
+    `fits`: number of groups to which decisions of a relative (a similar workload) may still be
+    fitted.
     """
 
     def __init__(self, groups: Mapping[str, GroupSpace], session: Session) -> None:
@@ -128,8 +129,8 @@ class _Known:
     def decisions(self, workload: str, space: Space | None) -> Decisions:
         """Decisions on record for a group, within the `space` that the user's constraints leave.
 
-        If no decisions are on record, the analytic choices: empty decisions, or the nearest ones in
-        the `space`.
+        If no decisions are on record, the result stands for the analytic choices: it is empty, or
+        has the decisions in `space` that are nearest to these choices.
         """
         if space is None:
             return self._recorded(workload, lambda _: True)

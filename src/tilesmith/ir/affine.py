@@ -191,7 +191,7 @@ def sort_key(e: Expr) -> str:
             # double at each level if a node has the same operand twice.
             try:
                 inner = [sort_key(c) for c in e.children]
-            except RecursionError:  # deeper than Python's stack: compute the keys of operands first
+            except RecursionError:  # too deep for Python's stack: compute the operands' keys first
                 for node in post_order(e):
                     if node is not e:
                         sort_key(node)
@@ -222,8 +222,8 @@ def _label(e: Expr, field: str) -> str:
 
 @cache
 def _shown(kind: type[Expr]) -> list[str | Slot]:
-    """The items of a kind's syntax before its operands, and its slots for lanes.  Empty if none of
-    these is a slot.
+    """The items of the syntax of `kind` before the operands, and the slots for lanes.  Empty if no
+    slot is among them.
     """
     word: list[str | Slot] = []
     for item in kind.items:

@@ -18,7 +18,8 @@ MOST_ENTRIES = 256
 """Upper bound on the bytes of a list."""
 
 SEPARATE = 3
-"""Instructions of a separate load for one lane: extract the index, load, insert the byte."""
+"""Number of instructions of a separate load for one lane: extract the index, load, insert the byte.
+"""
 
 Form = Literal["permute", "shuffle", "table"]
 

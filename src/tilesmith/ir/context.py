@@ -45,7 +45,7 @@ class Nest:
 
 
 class Context(Facts):
-    """Facts to simplify under; immutable (each method gives a new context).
+    """Facts that hold during simplification.  A context is immutable: each method gives a new one.
 
     rules: the rewriting rule of each kind of node.  A rule simplifies the children with
         `Context.simplify` and returns the simplest form that it knows, or the node itself if there
@@ -80,7 +80,9 @@ class Context(Facts):
         return self.with_box({var: (lo, hi)})
 
     def with_box(self, box: Mapping[Var, tuple[ExprLike, ExprLike]]) -> Context:
-        """The context with all these ranges added, none of which uses a Var of another."""
+        """The context with the ranges in `box` added.  The ends of these ranges must not mention
+        Vars of `box`.
+        """
         new = self._copy()
         for var, (lo, hi) in box.items():
             low, high = self.simplify(as_expr(lo)), self.simplify(as_expr(hi))
@@ -118,7 +120,7 @@ class Context(Facts):
         in this context.
         """
         if not about_indices(cond):
-            # most conditions on data say nothing about `e`, which then needs no context of its own
+            # Most conditions on data say nothing about `e`.  Then `e` needs no context of its own.
             plain = self.simplify(e)
             if not self._nest.subjects.meet(cond, plain):
                 return plain
@@ -317,7 +319,7 @@ class Context(Facts):
         return sum_interval(form, self)
 
     def is_exact(self, form: Affine) -> bool:
-        """True if the sum can't overflow, as index arithmetic or because its interval fits i64."""
+        """True if the sum can't overflow: it is index arithmetic, or its interval fits i64."""
         return all(is_index(a) for a in form[0]) or sum_interval(form, self).fits(i64)
 
     def nonnegative(self, form: Affine) -> bool:

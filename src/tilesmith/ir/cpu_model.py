@@ -118,7 +118,7 @@ class CpuModel:
 
     @property
     def parallel_bytes(self) -> int:
-        """Bytes whose streaming takes as long as `parallel_cycles`."""
+        """Bytes that one core reads from the last-level cache in `parallel_cycles` cycles."""
         return int(self.parallel_cycles * self.l3_bytes_per_cycle)
 
     @property

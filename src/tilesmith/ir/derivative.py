@@ -1,7 +1,7 @@
 """Derivatives of scalar expressions: the one table of derivatives of operations and functions.
 
 `derivative` works forwards, from an operand to the whole expression.  So a choice stays outermost:
-the derivative of `select(c, a, b)` is `select(c, a', b')`.  So a branch that is not chosen may
+the derivative of `select(c, a, b)` is `select(c, a', b')`.  Then a branch that is not chosen may
 overflow without giving 0 * inf.
 
 Where a function has no derivative, the rule is that of PyTorch:
@@ -50,7 +50,7 @@ def _power(x: Expr, y: Expr) -> tuple[Expr, Expr]:
 
 
 def _share(a: Expr, b: Expr) -> Expr:
-    """The share of `a` in the choice of the larger operand."""
+    """The derivative of max(a, b) with respect to `a`: 1, 0, or 1/2 for equal operands."""
     return select(a > b, 1, select(a < b, const(0, a.dtype), const(0.5, a.dtype)))
 
 

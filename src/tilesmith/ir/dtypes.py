@@ -76,7 +76,9 @@ class DType:
 
     @property
     def dtype(self) -> np.dtype:
-        """The NumPy type.  By this name NumPy takes a `DType` for its own: `x.astype(t.dtype)`."""
+        """The NumPy type.  NumPy accepts an object with this attribute as a type, so
+        `x.astype(f32)` works.
+        """
         return self.numpy
 
     @property

@@ -51,12 +51,16 @@ INTEGER: dict[str, Callable[[int, int], int | None]] = {
 
 
 def float_min(a: Any, b: Any) -> Any:
-    """The minimum, NaN if an operand is NaN; of equal operands, such as two zeros, the first."""
+    """The minimum; NaN if an operand is NaN.  If the operands are equal, such as two zeros, the
+    first.
+    """
     return a if a != a or a <= b else b
 
 
 def float_max(a: Any, b: Any) -> Any:
-    """The maximum, NaN if an operand is NaN; of equal operands, such as two zeros, the first."""
+    """The maximum; NaN if an operand is NaN.  If the operands are equal, such as two zeros, the
+    first.
+    """
     return a if a != a or a >= b else b
 
 
@@ -99,7 +103,7 @@ def fold_cast(a: Const, to: DType) -> Const | None:
         return const(a.value != 0)
     if to.is_float:
         with np.errstate(all="ignore"):
-            # convert from the source type: a 64-bit integer by way of f64 would be rounded twice
+            # A conversion through f64 would round a 64-bit integer twice.
             return const(float(convert_array(np.asarray(a.value, a.type.numpy), to)), to)
     if a.type.is_float:
         return const(int(truncated(np.asarray(a.value, np.float64), to)), to)

@@ -79,7 +79,7 @@ def is_check(node: Expr) -> bool:
 
 
 def with_positions(root: Expr, f: Callable[[Expr], Expr] = lambda _: const(0)) -> Expr:
-    """`root` with `f(position)` in place of the position of each checked index, by default 0.  With
+    """`root` with `f(position)` in place of the position of each checked index (default: 0).  With
     0, the result mentions only variables on which its value depends.
     """
     done: dict[Expr, Expr] = {}

@@ -63,8 +63,8 @@ class Rows:
 
 
 def rows_of(index: Expr) -> Rows | None:
-    """The rows of an index that `Rows.index` made (one row if all elements are adjacent); else
-    None.
+    """The rows of an index that `Rows.index` made; None for other indices.  Adjacent elements are
+    one row.
     """
     if isinstance(index, Ramp):
         size = index.size

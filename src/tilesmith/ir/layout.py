@@ -120,7 +120,7 @@ class Layout:
 
     @staticmethod
     def parse(text: str) -> Layout:
-        """The layout for its text form.  Raises ValueError for other text."""
+        """The layout that a text describes.  Raises ValueError for other text."""
         dims = []
         for word in text.split():
             m = _DIM.match(word)
@@ -141,8 +141,8 @@ class Layout:
 
     @staticmethod
     def with_innermost(rank: int, axis: int, block: int | None = None) -> Layout:
-        """The row-major layout with one axis moved innermost; with `block`, its blocks and then the
-        position inside the block.
+        """The row-major layout with one axis moved innermost.  If `block` is given, the axis
+        becomes two dimensions: its blocks, then the position inside a block.
         """
         others = (LayoutDim(i) for i in range(rank) if i != axis)
         if block is None:
@@ -169,7 +169,9 @@ class Layout:
         return self.spanning((0,) * len(self.dims))
 
     def spanning(self, spans: tuple[int, ...]) -> Layout:
-        """The same order with these spans of the physical dimensions (0: none)."""
+        """The same order of elements with `spans`, one for each physical dimension.  0 stands for
+        no span.
+        """
         if all(d.span == n for d, n in zip(self.dims, spans, strict=True)):
             return self
         return Layout(tuple(replace(d, span=n) for d, n in zip(self.dims, spans, strict=True)))
@@ -223,7 +225,7 @@ class Layout:
             parts = {d.part: k for k, d in enumerate(self.dims) if d.axis == axis}
             order += [parts[p] for p in ("whole", "outer", "inner") if p in parts]
             pieces.append(_pieces(self.dims[order[-1]], n))
-        logical = out.transpose(order)  # a split axis as its blocks, then the position inside
+        logical = out.transpose(order)  # a split axis is two axes: block, position in the block
         for piece in itertools.product(*pieces):
             source = array[tuple(p.source for p in piece)]
             target = logical[(*(i for p in piece for i in p.target), ...)]

@@ -270,7 +270,7 @@ class ExprParser(TokenReader):
         return tuple(args)
 
     def declare(self, kind: type, values: dict[str, Any]) -> Callable[[], None]:
-        """Puts a node's declarations into scope; the result ends the scope."""
+        """Puts a node's declarations into scope.  Returns a function that ends the scope."""
         outer: list[tuple[dict[str, Any], str, Any]] = []
         for f in fields_with(kind, Role.BINDER):
             item = values[f.name]
@@ -338,7 +338,7 @@ _WORDS: dict[str, Callable[[ExprParser, str, dict[str, Any], str, Token], None]]
 """Readers of a field that is a part of the first word of a node's text."""
 
 _ANY_WORD = ("function", "intrinsic")
-"""Forms of words that are not all in `VOCABULARY`: the verifier checks them."""
+"""Forms whose words are not all in `VOCABULARY`.  The verifier checks these words."""
 
 _CHECKS: dict[type[Expr], Callable[..., str | None]] = {
     ir.Ramp: lambda base, stride, size: (
@@ -380,7 +380,7 @@ def _beginnings() -> list[_Beginning]:
             prefix = "".join(p for p in pieces[:paren] if isinstance(p, str))
             slot = next((p for p in pieces[:paren] if isinstance(p, Slot)), None)
             beginnings.append(_Beginning(prefix, slot, kind, pieces[paren:]))
-    # whole words and long prefixes first; forms that take any word last
+    # Whole words and long prefixes come first.  Forms that take any word come last.
     return sorted(beginnings, key=lambda b: (b.takes_any, -len(b.prefix)))
 
 

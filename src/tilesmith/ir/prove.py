@@ -66,7 +66,7 @@ def is_index(e: Expr) -> bool:
     else:
         try:
             result = all(map(is_index, e.children))
-        # deeper than Python's stack: operands first, so that all are in the cache
+        # deeper than Python's stack: put the results for the operands into the cache first
         except RecursionError:
             for node in post_order(e):
                 if node is not e:
@@ -95,7 +95,7 @@ def interval_of(e: Expr, facts: Facts) -> Interval:
     if values is None:
         try:
             values = _compute(e, facts)
-        # deeper than Python's stack: operands first, so that all are in the cache
+        # deeper than Python's stack: put the results for the operands into the cache first
         except RecursionError:
             for node in post_order(e):
                 if node is not e and node.dtype.is_int:
@@ -304,7 +304,7 @@ def _low(form: Affine, facts: Facts) -> int | None:
 
 
 def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bool:
-    """Whether one step leads to sums that at most `depth` steps prove."""
+    """Whether one step reduces `form >= 0` to sums that at most `depth` more steps prove."""
     terms = form[0]
     for fact in facts.inequalities:
         # form - n * fact >= 0 implies form >= 0; tried for facts that share an atom with form
@@ -330,7 +330,7 @@ def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bo
                 return all(proofs)
             if any(proofs):
                 return True
-            # min(a, b): twice the minimum is at most a + b, which is simpler if b = c - a
+            # Twice min(a, b) is at most a + b.  This sum is simpler if b = c - a.
             total = combined(*parts)
             twice = combined(scaled(without, 2), total, k)
             is_simpler = len(total[0]) < len(parts[0][0]) + len(parts[1][0])
@@ -415,7 +415,9 @@ def _products_at_ends(atom: Binary, k: int, facts: Facts) -> Iterator[Affine]:
 
 
 def _is_positive_divisor(e: Expr, facts: Facts) -> bool:
-    """True if the divisor `e` is positive: not negative, since no divisor is 0."""
+    """True if the divisor `e` is positive.  No divisor is 0, so it suffices that `e` is not
+    negative.
+    """
     low = interval_of(e, facts).lo
     return low is not None and low >= 0
 

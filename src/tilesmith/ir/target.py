@@ -20,7 +20,9 @@ from .device import Device
 __all__ = ["LINE_BYTES", "CpuModel", "Target"]
 
 SHARES = 8
-"""Iterations per thread for load balance: the busiest thread takes at most 1/8 longer."""
+"""Iterations per thread that are enough for load balance: the busiest thread takes at most 1/8
+longer than an equal share.
+"""
 
 
 FUSING = {"x86_64": "fma", "wasm32": "relaxed-simd"}
@@ -122,20 +124,20 @@ class Target:
 
     @property
     def parallel_fmas(self) -> int:
-        """Fewest float32 multiply-adds that are worth sharing among threads.  Vectors of 8 lanes
-        are assumed, since kernels of this size do not fill wider ones.
+        """The smallest number of float32 multiply-adds that is worth sharing among threads.
+        Vectors of 8 lanes are assumed, since kernels of this size do not fill wider ones.
         """
         return self.model.parallel_cycles * self.model.fma_ports * 8
 
     @property
     def parallel_elements(self) -> int:
-        """Fewest float32 elements to move that are worth sharing among threads."""
+        """The smallest number of float32 elements to move that is worth sharing among threads."""
         return self.model.parallel_bytes // 4
 
     def overflows(self, result_bytes: int) -> bool:
-        """True if a result is too large to stay in cache until all of it is written.  Then it fills
-        three quarters of the last-level caches of the cores that run the target's threads.  The C
-        library's `memcpy` has the same limit.
+        """True if a result is too large to stay in cache until all of it is written.  Such a result
+        fills at least three quarters of the last-level caches of the cores that run the target's
+        threads.  The C library's `memcpy` has the same limit.
         """
         caches = -(-self.threads // self.model.l3_cores)
         return 4 * result_bytes >= 3 * self.model.l3_bytes * caches

@@ -69,7 +69,8 @@ class KeepAlive:
     """Code that keeps a unit of the CPU from sleeping.
 
     emit: writes the code, given a `codegen.tensor_code.TensorCode`.
-    fmas: the work of calls after which the code must run again, in multiply-adds of full vectors.
+    fmas: the amount of work of calls, in multiply-adds of full vectors, after which the code must
+        run again.
     """
 
     emit: Callable[..., None]
@@ -188,7 +189,7 @@ class TensorIntrinsic:
         return tuple((o.dtype, o.size) for o in read)
 
     def call(self, args: Sequence[Expr]) -> TensorCall:
-        """The expression that calls it."""
+        """The expression that calls the intrinsic."""
         return TensorCall(self.name, tuple(args), self.result.dtype, self.result.size)
 
     def __str__(self) -> str:
@@ -218,8 +219,8 @@ def declare_family(name: str, make: Callable[..., TensorIntrinsic | None]) -> No
     """Register a family of intrinsics: `name_N` for tiles of N rows and, if the family has them,
     `name_N_S` for tiles of N rows that add S steps.
 
-    `make(N)` or `make(N, S)` declares an intrinsic at its first use.  It gives None for a size that
-    the family lacks.
+    `make(N)` or `make(N, S)` declares an intrinsic at its first use.  `make` gives None for a size
+    that the family lacks.
     """
     _families[name] = lru_cache(maxsize=256)(make)
 
@@ -280,8 +281,8 @@ Binding = dict[Operand, Load]
 
 
 def matches(intrinsic: TensorIntrinsic, e: Expr) -> Iterator[Binding]:
-    """The ways in which `e` is the term of an intrinsic: for each operand, the load of `e` in
-    its place.  Indices are not compared.
+    """The ways in which `e` matches the term of an intrinsic.  A way maps each operand to the load
+    in `e` that takes its place.  Indices are not compared.
     """
     return _unified(intrinsic.term, e, {})
 

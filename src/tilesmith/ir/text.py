@@ -62,8 +62,8 @@ _SHARE_LEAST = 8  # nodes of the smallest part that gets a name
 
 
 def reserved() -> frozenset[str]:
-    """Words that can't be names in the text: the words of all kinds of nodes declared so far.
-    Statements are declared once `loop.nodes` is imported.
+    """Words that can't be names in the text: the words of all kinds of nodes declared so far.  The
+    words of statements are among them as soon as `loop.nodes` is imported.
     """
     return _words(registered())
 
@@ -95,7 +95,7 @@ class Names:
     def __init__(self, taken: Iterable[str] | None = None) -> None:
         self._taken = set(reserved() if taken is None else taken)
         self._names: dict[int, str] = {}
-        self._kept: list[object] = []  # keeps objects alive whose ids are in use
+        self._kept: list[object] = []  # the objects whose ids are in use
 
     def __call__(self, item: Any) -> str:
         name = self._names.get(id(item))
@@ -164,7 +164,9 @@ def _shared_parts(root: Node) -> set[Node]:
 
 
 Parts = list[Any]
-"""Strings, and pairs of a child with the least precedence that needs no parentheses there."""
+"""A text in parts.  A part is a string, or a pair: a child, and the least precedence at which the
+child needs no parentheses there.
+"""
 
 
 def literal(value: float, dtype: DType) -> str:

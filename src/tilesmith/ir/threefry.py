@@ -1,8 +1,9 @@
 """Random bits as a pure function of a counter and a key: Threefry-2x32 with 20 rounds.
 
-Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  It needs
-additions, rotations and exclusive ors of 32-bit words, which vectors of every width have.  The same
-rounds serve arrays and expressions (`codegen.math`), which differ in how words are added and mixed.
+Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  The
+    algorithm needs additions, rotations and exclusive ors of 32-bit words, which vectors of every
+    width have.  The same rounds serve arrays and expressions (`codegen.math`), which differ in how
+    words are added and mixed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ W = TypeVar("W")
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 """Rotations by round modulo 8, in groups of four; the key is added after each group."""
 PARITY = 0x1BD11BDA
-"""The third word of the key is the exclusive or of this and the other two."""
+"""The third word of the key is the exclusive or of this number and the other two words."""
 ROUNDS = 20
 
 

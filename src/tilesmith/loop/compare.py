@@ -67,7 +67,7 @@ class _Matching:
         there, back, equal = self.there, self.back, self.equal
         self.there, self.back, self.equal = {**there, a: b}, {**back, b: a}, set()
         yield
-        # Free names that got partners inside the block keep them after it.
+        # Free names that get partners inside the block keep these partners after the block.
         for x, y in self.there.items():
             if x is not a and x not in there and y not in back:
                 there[x], back[y] = y, x

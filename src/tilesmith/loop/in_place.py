@@ -28,8 +28,8 @@ from .visit import children, own_exprs
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A load or store of a parameter: the loops around it, its statement's position in the text,
-    its indices.
+    """A load or store of a parameter: the loops around it, the position of its statement in the
+    text, and its indices.
     """
 
     loops: tuple[For, ...]
@@ -101,7 +101,7 @@ def _is_beginning(a: Buffer, b: Buffer) -> bool:
 def _statements(
     body: Stmt, loops: tuple[For, ...] = ()
 ) -> Iterator[tuple[tuple[For, ...], int, Stmt]]:
-    """The loops around each statement, its position, and the statement."""
+    """For each statement: the loops around it, its position, and the statement itself."""
     stack = [(body, loops)]
     position = 0
     while stack:

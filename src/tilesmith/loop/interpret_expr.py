@@ -27,8 +27,8 @@ _MAX_SOURCE = 400
 
 
 class Emitter:
-    """A call with an expression returns the source of its value.  It may write lines that must run
-    before.
+    """A call with an expression returns the source of its value.  The call may write lines that
+    must run before this source.
 
     `begin` starts a statement.  Variables for shared parts are valid only within one statement.
     """
@@ -42,7 +42,7 @@ class Emitter:
     ) -> None:
         self.write, self.env, self.fresh, self.tensor = line, env, fresh, tensor
         self.names: dict[Var, str] = {}
-        self.data_vars: set[Var] = set()  # i64 variables with data, not indices
+        self.data_vars: set[Var] = set()  # i64 variables that hold data, not indices
         self.buffers: dict[BufferLike, tuple[str, list[str]]] = {}
         self.constants: dict[Any, str] = {}
         self.uses: dict[Expr, int] = {}

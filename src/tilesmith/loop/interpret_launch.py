@@ -91,8 +91,8 @@ class Launch:
                 buffer.arrived(element, value)
 
     def delays(self, buffer: Watched, at: Any, value: Any) -> bool:
-        """Add a store to the current group, if there is one.  Returns whether there is one;
-        then the store happens later.
+        """Add a store to the current group, if there is one.  Returns whether there is a group.  If
+        there is, the store happens later.
         """
         if self._group is None:
             return False
@@ -238,7 +238,9 @@ class Watched:
         if self._arriving:
             self._check_arrived(element)
         now = self.launch.now
-        if self._last_read.get(element) is now:  # same thread, no barrier since
+        if (
+            self._last_read.get(element) is now
+        ):  # the same thread has read or written the element, with no barrier since
             return
         self._last_read[element] = now
         written = self._written.get(element)
@@ -255,7 +257,7 @@ class Watched:
             self._check_arrived(element)
         now = self.launch.now
         written = self._written.get(element)
-        if written is now:  # same thread, no barrier since
+        if written is now:  # the same thread has read or written the element, with no barrier since
             return
         if written is not None:
             self._check(element, written)

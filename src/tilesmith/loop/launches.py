@@ -166,9 +166,9 @@ def _parts(s: Stmt, func: Func) -> list[Stmt]:
 
 
 def _with_memory(buffer: Buffer, parts: list[Stmt], func: Func) -> list[Stmt]:
-    """The bodies `parts` of launches, around which `buffer` was allocated.  If it is memory of a
-    thread, its allocation moves into the only launch that uses it; other memory belongs to the
-    kernel.
+    """Place the allocation of `buffer`, which was around the launch bodies `parts`.  If `buffer` is
+    memory of a thread, the allocation moves into the only launch that uses `buffer`.  Other memory
+    belongs to the kernel.
 
     Raises ScheduleError if several launches use one thread's memory.
     """

@@ -343,7 +343,7 @@ class Grow(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Has(Stmt):
-    """A name for whether a table holds an address.
+    """A test whether a table holds an address.  The result gets a name.
 
     var: the name, a `bool`.
     table: the place where the table begins.
@@ -362,8 +362,8 @@ class Has(Stmt):
 class Locate(Stmt):
     """A name for the memory whose address is in a table at this moment.
 
-    buffer: the name, a buffer of bytes of scope heap.  Its extent is given as 0, since it is not
-        known.
+    buffer: the name, a buffer of bytes of scope heap.  Its extent is given as 0, since the extent
+        is not known.
     table: the place where the table begins.  An entry has the size of an address of the processor.
     number: number of the address in the table.
     body: the statements that may use the name.
@@ -393,7 +393,8 @@ class Point(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class While(Stmt):
-    """Statements that run as long as a condition holds.  All loops around them are of this kind.
+    """Statements that run as long as a condition holds.  All loops around a `While` are `While`s
+    too.
 
     cond: the condition, evaluated before each run of the body.
     body: the statements.
@@ -408,7 +409,8 @@ class While(Stmt):
 class Barrier(Stmt):
     """A point where the threads of a block wait for each other.
 
-    Writes to shared memory before it are visible to all threads of the block after it.
+    A thread's writes to shared memory before the barrier are visible to all threads of the block
+    after the barrier.
     """
 
     syntax = "barrier"

@@ -19,7 +19,7 @@ from .nodes import Buffer, Func, Stmt, seq
 
 _KINDS: dict[str, ForKind] = {kind.word: kind.name for kind in LOOP_KINDS.values()}
 Named: TypeAlias = Callable[[Stmt], Stmt]
-"""A function that makes the statement that declares a name, from the rest of the block."""
+"""A function that gets the rest of a block and makes the statement that declares a name for it."""
 _VECTOR_TYPE = re.compile(rf"({'|'.join(BY_NAME)})x(\d+)")
 
 
@@ -214,8 +214,8 @@ class _FuncParser(ExprParser):
         return kind(**values)
 
     def naming(self) -> Named | None:
-        """The constructor of the next statement, if this declares a name for the rest of the block;
-        else None.
+        """The constructor of the next statement, if the statement declares a name for the rest of
+        the block; else None.
         """
         if not any(lines_of(k)[0].names_the_rest for k in _kinds_at(self)):
             return None

@@ -139,8 +139,8 @@ def rebuild(
     """`stmt` with `sub` applied to the statements directly inside it and `ex` to its own
     expressions, in the order of its fields.
 
-    bind: replaces binders before the statements inside are mapped.  If it is given, the result is
-        always a new object, as copies need.
+    bind: replaces binders before the statements inside are mapped.  If `bind` is given, the result
+        is always a new object, because copies must be new objects.
     refer: replaces the buffer of a store.
     """
     if isinstance(stmt, nodes.Seq):

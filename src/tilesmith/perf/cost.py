@@ -84,7 +84,7 @@ def predict(work: Work, machine: Machine, target: Target, setting: Setting) -> P
 def region_seconds(
     region: ParallelRegion, machine: Machine, target: Target, setting: Setting
 ) -> tuple[float, float, float, float]:
-    """Seconds of a region: (total without starting threads, computing, moving data, starting
+    """Seconds of a region, as (total without the start of threads, computing, moving data, start of
     threads).
     """
     threads = max(min(setting.threads, math.floor(region.extent)), 1)
@@ -163,7 +163,7 @@ def _links(
             elif s.argument >= 0 and n < 2:
                 away = 1 - survives[n] / setting.threads
             own = share
-            if s.shared:  # all threads read it over one link to memory
+            if s.shared:  # all threads read the buffer over one link to memory
                 own = 1 / threads if n == 2 else 1.0
             for first, again, rate in zip(s.footprint, crossing, per_second[n], strict=True):
                 links[n].append(_Move(s.during, first * away * own * threads / rate))

@@ -35,8 +35,8 @@ from .indices import SCATTERED, computed_from, linear, periods, picked
 from .operations import instructions_of, is_integer_division, kind_of
 
 MOST_VECTORS = 8
-"""Upper bound on the vectors that a load with gaps between its lanes loads and shuffles.  If the
-lanes lie in more vectors, the load counts as a gather.
+"""Upper bound on the whole vectors that are loaded and shuffled for a load with gaps between its
+lanes.  If the lanes lie in more vectors, the load counts as a gather.
 """
 
 
@@ -109,8 +109,8 @@ def count_kernel(func: Func, target: Target) -> list[RegionCount]:
 
 
 class _OtherLoads:
-    """The set of all loads but one.  The traversal skips their indices, which carry no value
-    between iterations.
+    """The set of all loads except `own`.  The traversal skips these loads, since their indices
+    carry no value between iterations.
     """
 
     def __init__(self, own: Load) -> None:
@@ -140,7 +140,7 @@ class _Reader:
     def read(self, s: Stmt, region: RegionCount, scopes: list[OpenLoop], share: float) -> None:
         """Count the instructions of a statement.
 
-        share: the fraction of iterations that reach the statement, through conditions.
+        share: the fraction of iterations in which the conditions around the statement let it run.
         """
         if isinstance(s, nodes.Seq):
             for part in s.stmts:
@@ -300,7 +300,7 @@ class _Reader:
             c.issued += share
         elif kind is None:
             return
-        elif e.dtype.is_int and e.lanes == 1:  # index arithmetic; sums in indices are free
+        elif e.dtype.is_int and e.lanes == 1:  # `e` is index arithmetic, in which sums are free
             if is_integer_division(e):
                 c.issued += model.integer_divide_cycles * share
             elif not index and kind != "cast":

@@ -104,7 +104,7 @@ class Footprints:
         self._found: dict[tuple[LoopDigit, bool], Traffic] = {}
 
     def of(self, loop: LoopDigit, iteration: bool = False) -> Traffic:
-        """Bytes that the whole loop touches, or one iteration of it if `iteration`."""
+        """Bytes that the whole loop touches.  If `iteration`: bytes that one iteration touches."""
         key = (loop, iteration)
         if key not in self._found:
             ranges: dict[Var, float] = {}
@@ -222,7 +222,9 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
 
 
 def _progressions(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Dimensions (stride, count) that cover `offsets`; unrolled loops give arithmetic series."""
+    """Dimensions, as pairs (stride, count), that cover `offsets`.  The offsets are expected to be
+    arithmetic series, since unrolled loops give such offsets.
+    """
     left = sorted(offsets)
     dims: list[tuple[int, int]] = []
     while len(left) > 1:

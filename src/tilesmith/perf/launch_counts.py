@@ -7,7 +7,8 @@ A global access is coalesced if it touches at most twice the sectors that its by
 one for a start that is not aligned.  A load of one element for all threads is coalesced.  A bank
 conflict is an additional access to the banks of shared memory.
 
-The main loops are all loops that access memory; in a launch without loops, all of its code.
+The main loops are all loops that access memory; in a launch without loops, all of its code counts
+as a main loop.
 """
 
 from __future__ import annotations
@@ -123,7 +124,9 @@ def launch_counts(launch: Launch, device: Device, registers: int | None = None) 
 
 
 _REGISTERS = 32
-"""Estimated registers per thread besides its arrays, if the assembler reports no number."""
+"""Estimated number of registers per thread, without those of arrays.  It is used if the assembler
+reports no number.
+"""
 
 
 def occupancy(launch: Launch, device: Device, registers: int | None = None) -> float:
@@ -264,8 +267,8 @@ def _width(access: Load | nodes.Store) -> int:
 
 
 def _addresses(s: _Site, value: Callable[[Expr], Values]) -> list[int | None] | None:
-    """Byte offset in the buffer for each thread; None for an inactive thread.  None instead of a
-    list if offsets are unknown.
+    """For each thread, the byte offset in the buffer; None for an inactive thread.  The whole
+    result is None if the offsets are unknown.
     """
     elements = value(s.access.indices[0]) if s.access.indices else np.zeros(1, int)
     if elements is None:
@@ -293,7 +296,8 @@ def _global(s: _Site, width: int, around: _Around) -> str:
 def _conflicts(s: _Site, around: _Around) -> int:
     """Bank conflicts of one execution of an access, in the worst sample.
 
-    An instruction on tiles loads an operand in several steps.  Their conflicts are added.
+    An instruction on tiles loads an operand in several steps.  The conflicts of all steps are
+    added.
     """
     worst = 0
     for value in around.samples():

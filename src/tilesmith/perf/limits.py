@@ -10,6 +10,6 @@ COPIED_BYTES = 64 << 20
 """Largest operand that a kernel copies into another order: the copy takes as much memory again."""
 
 LOOSE_BYTES = 16 << 20
-"""If an upper bound on a data-dependent size is at most this, memory for the bound is allocated:
-pages that are never written cost nothing.
+"""Memory for a value of data-dependent size is allocated for the size's upper bound, if this bound
+is at most `LOOSE_BYTES`: pages that are never written cost nothing.
 """

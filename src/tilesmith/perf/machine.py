@@ -58,7 +58,8 @@ class Machine:
 
     def at(self, threads: int) -> Rates:
         """The rates with `threads` threads, by linear interpolation between the two nearest numbers
-        of threads in `rates`.  Above the largest number there, the rates for the largest number.
+        of threads in `rates`.  Above the largest number in `rates`, the rates for the largest
+        number are returned.
         """
         below = max((r for r in self.rates if r.threads <= threads), key=lambda r: r.threads)
         above = min(

@@ -16,7 +16,9 @@ integer arithmetic; comparisons and selects; conversions.
 """
 
 POLYNOMIAL = 32
-"""Vector instructions of a transcendental function: 21 for tanh, 24 for exp, 34 for log."""
+"""Assumed number of vector instructions of a transcendental function.  The actual numbers are 21
+for tanh, 24 for exp and 34 for log.
+"""
 
 _DIVIDING = ("sqrt", "rsqrt")
 _CHEAP = (
@@ -49,8 +51,9 @@ def is_integer_division(e: Expr) -> bool:
 
 
 def instructions_of(kind: str, model: CpuModel, vectors: float = 1.0) -> Instructions:
-    """Instructions of an operation of a kind, for `vectors` vectors of full width.  A partial
-    vector counts as a whole vector.  But dividers take half the time for half a vector or less.
+    """Number of instructions for an operation of the given kind on `vectors` vectors of full width.
+    A partial vector counts as a whole vector.  But dividers take half the time for half a vector or
+    less.
     """
     count = max(math.ceil(vectors), 1)
     if kind in ("fma", "mul"):

@@ -36,8 +36,8 @@ class Division:
 
     @property
     def imbalance(self) -> float:
-        """Load imbalance: the excess of the busiest thread over an equal share of all parallel
-        loops, as a fraction of the one-thread time.
+        """Load imbalance: the time by which the busiest thread exceeds an equal share of the
+        parallel loops, as a fraction of the time with one thread.
         """
         return max(self.busiest - self.serial - (1 - self.serial) / self.threads, 0.0)
 
@@ -88,7 +88,8 @@ def busiest_share(extent: float, threads: int) -> float:
 
 
 def scaling(kernels: Iterable[tuple[Division, float]], threads: int, fork_join: float) -> Scaling:
-    """A program's time from the measured or predicted one-thread times of its kernels, in seconds.
+    """The time of a program with several threads, from the times of its kernels with one thread.
+    All times are in seconds, measured or predicted.
 
     fork_join: seconds to start and end a parallel loop.
     """

@@ -56,8 +56,8 @@ class ParallelRegion:
     loop, or serial code.  Serial code has extent 1.
 
     extent: iterations of the parallel loop.
-    entries: number of times that its threads are started.  Of several loops in one parallel loop,
-        only the first has entries.
+    entries: number of times that threads are started for the region.  If several regions are loops
+        in one parallel loop, only the first has entries.
     bodies: the loop bodies inside it.
     streams: the traffic of each buffer.
     """

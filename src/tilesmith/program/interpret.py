@@ -2,8 +2,8 @@
 
 `program.run` defines the meaning of steps.  A memory is an array of bytes, and an address is a
 memory with an offset.  Kernels and functions of sizes run in the interpreter of loop IR, or are
-Python functions.  Fresh memory contains arbitrary bytes.  The same number of guard bytes follows
-it.
+Python functions.  Fresh memory contains arbitrary bytes.  Each memory is followed by as many guard
+bytes.
 """
 
 from __future__ import annotations

@@ -42,7 +42,9 @@ class TensorSpec(Node):
 
     @property
     def bytes(self) -> int:
-        """Bytes of a static tensor; for a host type, of the number that stands for an object."""
+        """Bytes of a static tensor; for a host type, the bytes of the number that stands for an
+        object.
+        """
         if self.dtype.is_host:
             return self.dtype.bytes
         return math.prod(self.static_shape) * self.dtype.bytes

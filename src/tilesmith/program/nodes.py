@@ -239,8 +239,8 @@ class HostCall(Step):
 
     @property
     def arguments(self) -> tuple[Arg, ...]:
-        """The arguments of the call: addresses of inputs and outputs, then the run-time extents of
-        all.
+        """The arguments of the call: addresses of inputs and outputs, then those of their extents
+        that are known only at run time.
         """
         arrays = (*self.inputs, *self.outputs)
         return (*(a.place for a in arrays), *(e for a in arrays for e in a.extents))
@@ -331,7 +331,8 @@ class PartCall(Step):
     """A call of a part of the program.  A part runs on the host or on the device.
 
     part: number of the part.
-    inputs, outputs: numbers of values on the part's side, in the part's order.
+    inputs, outputs: numbers of the values that the part takes and gives, in the part's order.  The
+        numbers are those on the side where the part runs.
     """
 
     syntax = "part {part}({inputs}) -> ({outputs})"
@@ -344,7 +345,8 @@ class PartCall(Step):
 class Transfer(Step):
     """A value copied from the host to the device, or back.
 
-    source, to: numbers of the value on the side it comes from and on the other side.
+    source: number of the value on the side that it comes from.
+    to: number of the value on the other side.
     to_device: whether the copy goes to the device.
     """
 

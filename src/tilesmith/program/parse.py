@@ -133,7 +133,7 @@ class _Parser(TokenReader):
     def several(self, hint: Any, form: str) -> tuple[Any, ...]:
         """Read values that are separated by commas."""
         of = get_args(hint)
-        if len(of) == 2 and of[1] is not Ellipsis:  # one value of each type
+        if len(of) == 2 and of[1] is not Ellipsis:  # a pair of values, each of its own type
             values = [self.value(of[0], form)]
             for item in of[1:]:
                 self.expect(",")

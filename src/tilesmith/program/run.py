@@ -23,7 +23,7 @@ from .nodes import Arg, ArgKind, HostArray, Step
 from .text import head
 
 Address: TypeAlias = tuple[Any, int]
-"""A memory, in the representation of the actions, and an offset in bytes."""
+"""An address: a memory, in the form that `Actions` use, and an offset in bytes."""
 
 Memories: TypeAlias = dict[tuple[ArgKind, int], Any]
 """The memory of inputs, outputs, constants and the arena, by kind of argument and number."""

@@ -1,6 +1,6 @@
 """The verifier of main programs: a check that no step accesses bytes beyond a memory.
 
-It can't check the accesses inside kernels to the memory of their arguments.
+It can't check how kernels access the memory of their arguments.
 """
 
 from __future__ import annotations

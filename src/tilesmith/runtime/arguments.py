@@ -152,7 +152,7 @@ class KernelFunction(ABC):
         self.arguments = arguments
         self.target = target
         self.decisions: Mapping[str, object] = {}
-        """By name, the tuning knobs whose chosen value is not the default."""
+        """The tuning knobs whose chosen value is not the default, by name."""
 
     @abstractmethod
     def __call__(self, *args: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 _HALF, _LARGE = 32, 256
-"""Elements of small blocks, and of blocks with several scales."""
+"""Number of elements in a small block, and in a block with several scales."""
 
 
 @dataclass(frozen=True, slots=True)

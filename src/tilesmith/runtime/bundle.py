@@ -77,7 +77,7 @@ def best_level(path: Path, targets: Sequence[Target]) -> int:
 
     path: the bundle, for the message.
 
-    Raises ModelError if it can run none.
+    Raises ModelError if this machine can run the code for none of them.
     """
     lacking: list[str] = []
     for number, target in enumerate(targets):

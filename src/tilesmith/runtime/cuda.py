@@ -104,7 +104,7 @@ class CudaDevice:
         return device
 
     def within(self, watch: Watch) -> CudaDevice:
-        """The same device and stream.  Its waits obey the time limit of `watch`."""
+        """The same device and stream, with waits that obey the time limit of `watch`."""
         device = copy(self)
         device._watch = watch
         return device
@@ -156,8 +156,8 @@ class CudaDevice:
         self._cu(what, function, *args)
 
     def load(self, kernels: Iterable[DeviceKernel]) -> dict[str, c_void_p]:
-        """Load kernels (see `OpenDevice`).  Returns by launch symbol the module with that
-        launch.
+        """Load kernels (see `OpenDevice`).  Returns, for each launch's symbol, the module that
+        contains the launch.
         """
         modules: dict[str, c_void_p] = {}
         for kernel in kernels:
@@ -222,7 +222,7 @@ class CudaDevice:
     def read(self, array: np.ndarray, memory: Memory | Address) -> None:
         """Copy device memory into an array, after all earlier commands are done."""
         if array.nbytes:
-            self._wait_in_time()  # a copy queued before could run after a timeout
+            self._wait_in_time()  # else the copy could still run after a timeout
             what = "a kernel failed, or its results can't be read"
             self._call(
                 what,

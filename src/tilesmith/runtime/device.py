@@ -77,7 +77,7 @@ class OpenDevice(Protocol):
         ...
 
     def within(self, watch: Watch) -> Self:
-        """The same device and queue.  Its waits obey the time limit of `watch`."""
+        """The same device and queue, with waits that obey the time limit of `watch`."""
         ...
 
     def finish(self) -> None:

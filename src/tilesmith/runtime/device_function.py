@@ -47,8 +47,8 @@ class DeviceFunction(KernelFunction):
         self.bind(*args)()
 
     def bind(self, *args: Any) -> Callable[[], None]:
-        """The call with these arguments (see `KernelFunction`), which reuses the same device
-        memory.
+        """A function that calls the kernel with these arguments (see `KernelFunction`).  All its
+        calls use the same device memory.
         """
         arrays, values = self.arguments.checked(args)
         device = self._device

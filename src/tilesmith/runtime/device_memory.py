@@ -97,7 +97,7 @@ def check_memory(program: Program, limit: int | None) -> None:
 
 
 def launches_of(program: Program) -> dict[str, tuple[LaunchCall, ...]]:
-    """By symbol, the launches of each device kernel."""
+    """The launches of each device kernel, by symbol."""
     if program.parts:
         return {symbol: x for part in program.parts for symbol, x in launches_of(part).items()}
     if program.target.device is None:

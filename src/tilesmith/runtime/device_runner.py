@@ -162,7 +162,7 @@ class DeviceRunner(Runner):
 
     def _call_there(self, arrays: Sequence[Any], given: Sequence[Any]) -> Any:
         """Run the program on arrays of which some are on the device."""
-        from .shared_call import SharedCall  # delayed: few programs are called this way
+        from .shared_call import SharedCall  # imported late: few programs need it
 
         check_count(arrays, self.program.inputs)
         with self._lock:

@@ -91,7 +91,7 @@ class Executable:
 
     @property
     def launches(self) -> dict[str, tuple[LaunchCall, ...]]:
-        """By symbol, the launches of each device kernel."""
+        """The launches of each device kernel, by symbol."""
         from .device_memory import launches_of
 
         return launches_of(self.program)

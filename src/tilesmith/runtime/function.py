@@ -86,8 +86,8 @@ class NativeFunction(KernelFunction):
             ) from e
 
     def __call__(self, *args: Any) -> None:
-        """Run on arrays (see `KernelFunction`).  An input that is not C-contiguous or aligned is
-        copied.
+        """Run on arrays (see `KernelFunction`).  An input that is not C-contiguous, or not aligned,
+        is copied.
         """
         try:
             outcome = self._call(args) if self._plain else False
@@ -107,9 +107,9 @@ class NativeFunction(KernelFunction):
         )
 
     def bind(self, *args: Any) -> Callable[[], None]:
-        """The call with these arguments (see `KernelFunction`).  With NumPy arrays it is hardly
-        faster than a plain call.  Other arguments (torch tensors, bfloat16, strided inputs) are
-        converted only once.
+        """A function that calls the kernel with these arguments (see `KernelFunction`).  With NumPy
+        arrays it is hardly faster than a plain call.  Other arguments (torch tensors, bfloat16,
+        strided inputs) are converted only once.
         """
         arguments = self._checked(args)
         call = self._call
@@ -173,7 +173,7 @@ def _steps(d: Expr | int, number: Mapping[Var, int]) -> list[tuple[int, int]]:
     """
     pairs: list[tuple[int, int]] = []
     waiting: list[Expr | int] = [d]
-    while waiting:  # visits the steps from last to first
+    while waiting:  # this visits the steps from last to first
         e = waiting.pop()
         if isinstance(e, (int, Const)):
             pairs.append((0, e if isinstance(e, int) else int(e.value)))

@@ -106,8 +106,8 @@ class _Reader(Cursor):
 def read_gguf(content: bytes | memoryview) -> Gguf:
     """The contents of a file; tensors are decoded when they are read.
 
-    Raises ModelError for a damaged file, UnsupportedError for one of version 1 or of big-endian
-    numbers.
+    Raises ModelError for a damaged file.  Raises UnsupportedError for version 1 of the format, and
+    for big-endian files.
     """
     reader = _Reader(content, "GGUF file")
     if bytes(reader.bytes(4, "a signature")) != MAGIC:

@@ -56,8 +56,8 @@ def _pixels(picture: Any, spec: TensorSpec) -> np.ndarray:
 
 
 def _number(value: bool | int | float, spec: TensorSpec) -> np.ndarray:
-    """A Python number as an array without dimensions.  Floats are rounded to the input's type if it
-    has their range.  Raises ModelError if the type can't represent the number.
+    """A Python number as an array without dimensions.  A float is rounded to the input's type if it
+    is within the range of this type.  Raises ModelError if the type can't represent the number.
     """
     what = f"input {spec.name!r}"
     if spec.shape != ():

@@ -66,7 +66,7 @@ class HostRunner(Runner):
         ]
         self.host: HostFunctions | None = None
         if program.needs_callbacks or program.uses_objects:
-            from .hosting import HostFunctions  # delayed: few models have host functions
+            from .hosting import HostFunctions  # imported late: few models need it
 
             self.host = HostFunctions(program)
         self.sizes: SizeFunction | None = None
@@ -221,7 +221,7 @@ class HostRunner(Runner):
         return stored, room, None if sizes is None else sizes.call, host
 
     def _sized_outputs(self, sizes: RunSizes | None) -> tuple[TensorSpec, ...]:
-        """The outputs of a run, with numbers for all extents that are known before it."""
+        """The outputs of a run, with numbers for all extents that are known before the run."""
         if sizes is None:
             return self._outputs
         pairs = zip(self._outputs, sizes.outputs, strict=True)

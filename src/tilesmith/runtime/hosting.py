@@ -49,8 +49,8 @@ class _Array:
 
     @property
     def native(self) -> tuple[str, int, tuple[int, ...]]:
-        """Kind, bytes of an element and shape for `Host`.  Kind "v" stands for a type that C
-        lacks.
+        """The kind of element type, the bytes of an element, and the shape, as the C runtime's
+        `Host` takes them.  Kind "v" stands for a type that C lacks.
         """
         shape = tuple(-1 if d is None else d for d in self.shape)
         if self.is_host:

@@ -139,7 +139,7 @@ class Instance:
         return list(self._inputs)
 
     def _check_idle(self) -> None:
-        if self._process != os.getpid():  # a forked child has neither the thread nor its run
+        if self._process != os.getpid():  # a fork copies neither the thread nor its run
             self._process, self._runs, self._future = os.getpid(), None, None
         if self._future is not None and not self._future.done():
             raise UsageError(

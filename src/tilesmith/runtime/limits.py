@@ -67,7 +67,7 @@ class Watch:
         return self._end is not None
 
     def wait(self, device: str, is_busy: Callable[[], bool]) -> None:
-        """Wait until a device is not busy.  Return at once without a time limit.
+        """Wait until a device is not busy.  Without a time limit, return at once.
 
         device: its name.
 

@@ -111,8 +111,8 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Measurement:
 
 
 def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
-    """The effective size of L3 in bytes: the largest tested size whose read rate is nearer to L3's
-    than to memory's.  At most the size in the target's description.
+    """The effective size of L3 in bytes: the largest tested size whose read rate is nearer to the
+    rate of L3 than to the rate of memory.  At most the size in the target's description.
     """
     middle = math.sqrt(one.l3 * one.dram)
     held = _sizes(target, 1)["l3"]
@@ -130,8 +130,8 @@ def _held(target: Target, memory: np.ndarray, one: Rates) -> int:
 
 
 def raised(found: Mapping[str, float], one: Rates, threads: int) -> dict[str, float]:
-    """The rates `found` for several threads, raised to the lower bounds that the rates of `one`
-    thread imply, since other load may have slowed the measurement.
+    """The rates `found` for several threads, raised to lower bounds that follow from the rates of
+    `one` thread.  Other load may have slowed the measurement.
 
     A rate of resources that each core has for itself is at least 0.9 times the sum over the cores.
     A rate that all cores share is at least the rate of one core.
@@ -209,8 +209,9 @@ def _reading(
 
 
 def _part(target: Target, threads: int, memory: np.ndarray, size: int) -> tuple[int, np.ndarray]:
-    """The number of iterations in which a thread reads its part of the memory, and the memory: a
-    beginning of `memory` of about `size` bytes.
+    """The memory that `threads` threads read: about `size` bytes at the beginning of `memory`.  The
+    first result is the number of iterations in which a thread reads its part, the second one is the
+    memory.
     """
     unit = 8 * target.vector_bits // 32  # elements per iteration
     steps = max(size // 4 // threads // unit, 1)
@@ -227,7 +228,8 @@ def _peak(target: Target, threads: int) -> _Trial:
 
 
 def _sizes(target: Target, threads: int) -> dict[str, int]:
-    """For each memory level, bytes (of all threads together) that fit it but no smaller level.
+    """For each memory level, a number of bytes, of all threads together, that fits this level but
+    no smaller one.
 
     Other programs may occupy most of a shared L3.  So L3 gets the geometric mean of the sizes of L2
     and L3, far from both.

@@ -19,7 +19,7 @@ except ImportError as e:
         f"({e}); install a wheel, or in a source tree run `pip install -e .`"
     ) from e
 
-_abi = getattr(_native, "ABI", 0)  # 0: an extension built before it had a version number
+_abi = getattr(_native, "ABI", 0)  # 0 is an extension without a version number
 if _abi != context.ABI or not hasattr(_native, "Host"):
     raise InternalError(
         "the C runtime of tilesmith is of another version: expected an extension with interface "

@@ -39,7 +39,7 @@ class OpenClDevice:
         self._watch = Watch(None)
 
     def within(self, watch: Watch) -> OpenClDevice:
-        """The same device and queue.  Its waits obey the time limit of `watch`."""
+        """The same device and queue, with waits that obey the time limit of `watch`."""
         device = copy(self)
         device._watch = watch
         return device

@@ -60,7 +60,7 @@ class PartsRunner(Runner):
             else DeviceRunner(part, threads, opens=False, watch=self._watch)
             for part in program.parts
         ]
-        self._specs: dict[int, TensorSpec] = {}  # by number, values on the device
+        self._specs: dict[int, TensorSpec] = {}  # value number -> type on the device
         self._memory: dict[int, Any] = {}  # memory of the same values
         self._actions = Actions(part=self._call_part, transfer=self._transfer)
         self._check_steps()

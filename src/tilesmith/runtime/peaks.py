@@ -101,7 +101,7 @@ def peak_of(intrinsic: str, threads: int) -> Peak | None:
 
 
 def rate(intrinsic: TensorIntrinsic, target: Target, threads: int, rounds: int = ROUNDS) -> float:
-    """Multiplications and additions per second, by the fastest of `rounds` runs."""
+    """Multiplications and additions per second in the fastest of `rounds` runs."""
     run, operations = register_loop(intrinsic, target, threads)
     best = math.inf
     for _ in range(rounds):

@@ -122,7 +122,7 @@ class Program:
 
     @cached_property
     def default_arrays(self) -> dict[str, np.ndarray]:
-        """By name, the default contents of the inputs that a caller may omit."""
+        """The default contents, by name, of the inputs that a caller may omit."""
         arrays: dict[str, np.ndarray] = {}
         for i, offset in self.defaults:
             spec = self.inputs[i]
@@ -153,7 +153,7 @@ class Program:
 
     @cached_property
     def optional_arrays(self) -> dict[str, np.ndarray]:
-        """By name, the default contents of inputs that are not states."""
+        """The default contents, by name, of inputs that are not states."""
         names = {s.name for s in self.caller_inputs}
         return {name: a for name, a in self.default_arrays.items() if name in names}
 

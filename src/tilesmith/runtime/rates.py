@@ -35,7 +35,9 @@ again.
 """
 
 SPREAD = 1.5
-"""Ratio of the typical to the best time of a repetition.  Above it, other load is assumed."""
+"""Ratio of the typical to the best time of a repetition.  If the ratio is larger, other programs
+are assumed to have used the machine.
+"""
 PLAUSIBLE = 0.5
 """Least plausible measured rate, as a fraction of the described rate (which is a cautious one)."""
 ATTEMPTS = 8
@@ -131,7 +133,7 @@ def _doubts(found: Machine, target: Target, spread: float, load: float | None) -
 
 
 def faster(a: Machine, b: Machine) -> Machine:
-    """The better value of each rate of two measurements of one machine.  If `a` and `b` have
+    """For each rate, the better value of two measurements of one machine.  If `a` and `b` have
     different numbers of threads, the result is `b`.
     """
     if [r.threads for r in a.rates] != [r.threads for r in b.rates]:

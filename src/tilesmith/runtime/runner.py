@@ -99,8 +99,8 @@ Variants: TypeAlias = "Sequence[tuple[Sizes, Runner]]"
 
 
 def given_outputs(specs: tuple[TensorSpec, ...], out: Any) -> tuple[Any, ...]:
-    """For each output, the caller's array in `out`, or None.  Raises ModelError for a wrong
-    count.
+    """For each output, the caller's array in `out`, or None.  Raises ModelError if `out` has a
+    wrong number of arrays.
     """
     count = len(specs)
     if out is None:

@@ -151,7 +151,7 @@ class Taken:
 
 
 def taken(value: Any, what: str, stream: int) -> Taken:
-    """An array on a device, as its library describes it.
+    """An array on a device, as the library that made the array describes it.
 
     stream: the stream that will use it.
 

@@ -26,7 +26,8 @@ def make_keys(path: str | Path) -> tuple[Path, Path]:
     """Write a new pair of keys: the secret one to `path`, which only its owner may read, the public
     one to `path` with `.pub` before its suffix.  Returns both paths.
 
-    Raises UsageError if a file is there already or can't be written, or without `cryptography`.
+    Raises UsageError if a file is there already or can't be written, or if `cryptography` is not
+    installed.
     """
     lib = _cryptography()
     secret = Path(path)

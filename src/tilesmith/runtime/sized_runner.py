@@ -26,10 +26,10 @@ MOST = 8
 
 
 class SizedRunner(Runner):
-    """A program for all sizes, and programs for calls with some sizes.
+    """A program for all sizes, and programs for particular sizes.
 
-    A program for some sizes fixes all symbols or some of them.  If several match a call, the one
-    that fixes most symbols runs.
+    A program for particular sizes fixes all symbols or some of them.  If several programs match a
+    call, the one that fixes most symbols runs.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SizedRunner(Runner):
             return self.general
         inputs = [as_array(a, s) for a, s in zip(arrays, specs, strict=True)]
         if any(a.ndim != len(s.shape) for a, s in zip(inputs, specs, strict=True)):
-            return self.general  # its call reports the error
+            return self.general  # the call reports the error
         extents = self.general.sizes.extents([a.shape for a in inputs])
         sizes_of_call = self._by_name(extents)
         for sizes, runner in self.fixed:

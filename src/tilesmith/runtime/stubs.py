@@ -18,7 +18,9 @@ from tilesmith.support.version import VERSION
 
 _NOT_INPUTS = {"self", "Outputs"}
 _NOT_OUTPUTS = {*dir(tuple), "Any", "np", "npt"}
-"""Names that parameters of a call (`_NOT_INPUTS`) and fields of its result must not have."""
+"""`_NOT_INPUTS`: names that the parameters of a call must not have.  `_NOT_OUTPUTS`: names that the
+fields of a call's result must not have.
+"""
 
 _LOADER = '''"""{about}"""
 

@@ -1,8 +1,9 @@
 """The number of threads that a program uses.
 
-In descending priority it comes from an argument, TILESMITH_NUM_THREADS, OMP_NUM_THREADS, or the
-number of physical cores that this process may use (within CPU affinity and cgroup limits).  A
-second hardware thread of a core adds nothing to code that keeps its vector units busy.
+The first of these that is given determines the number: an argument, TILESMITH_NUM_THREADS,
+OMP_NUM_THREADS.  Otherwise it is the number of physical cores that this process may use (within CPU
+affinity and cgroup limits).  A second hardware thread of a core adds nothing to code that keeps its
+vector units busy.
 """
 
 from __future__ import annotations

@@ -133,8 +133,8 @@ def _write(programs: Sequence[Program], f: IO[bytes]) -> None:
 
 
 FindWeights: TypeAlias = Callable[[str], Path | None]
-"""Maps the `content_key` of weights to the path of a file with their bytes, which nobody changes,
-or to None.
+"""A function from the `content_key` of weights to the path of a file with these weights.  Nobody
+changes the file.  None: there is no such file.
 """
 
 Allocate: TypeAlias = Callable[[int], Blob]
@@ -259,7 +259,7 @@ def _opened(
     require_signature: str | os.PathLike[str] | None,
     read: Callable[[Path, IO[bytes], zipfile.ZipFile], T],
 ) -> T:
-    """The result of `read` for the archive at `path`, or in the bytes of one."""
+    """The result of `read` for an archive.  `path` is the archive's path, or its bytes."""
     if isinstance(path, (bytes, bytearray, memoryview)):
         if require_signature is not None:
             raise UsageError("a signature is a file beside the .tsm file; give the file's path")

@@ -60,7 +60,8 @@ def arrays_of(weights: Weights) -> dict[str, np.ndarray]:
 def renewed(
     recipe: Recipe | None, weights: Weights, programs: Sequence[tuple[Mapping[str, int], Program]]
 ) -> list[Program]:
-    """Programs with new weights that replace `programs`; none if they already have these weights.
+    """Programs with new weights that replace `programs`; none if `programs` already have these
+    weights.
 
     recipe: the recipe of `programs`; None if it is not known.
 
@@ -138,7 +139,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             "dtype": names[a.dtype], "shape": a.shape, "data_offsets": (begin, end),
         }  # fmt: skip
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # so that the arrays are aligned
+    text += b" " * (-len(text) % 8)  # the padding aligns the arrays
     try:
         with written(path) as f:
             f.write(len(text).to_bytes(8, "little") + text)

@@ -54,7 +54,8 @@ _OURS = "tilesmith."
 
 
 def each(items: Iterable[T], what: str) -> Iterator[T]:
-    """The items of an iterable of a caller.  Raises UsageError if it can't be iterated over.
+    """The items of an iterable that a caller passed.  Raises UsageError if it can't be iterated
+    over.
 
     what: the items' name in the message.
     """
@@ -298,7 +299,7 @@ def _several(cls: Any, parts: tuple[Any, ...]) -> _Kind:
     def convert(value: Any) -> Any:
         if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, wanted):
             raise _Unfit
-        if hasattr(value, "readline"):  # a file would be iterated by lines, which nobody intends
+        if hasattr(value, "readline"):  # iterating over a file gives its lines, which nobody wants
             raise _Unfit
         # don't consume an iterator
         if item is None or not isinstance(value, collections.abc.Sized):

@@ -31,7 +31,7 @@ Deflate compresses a thousand zeros to one byte.
 """
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-"""By format version, the reader of the header.  Later versions are only for structured types."""
+"""Format version -> the reader of the header.  Later versions are only for structured types."""
 
 _DAMAGED = (
     OSError, ValueError, TypeError, EOFError, KeyError, OverflowError, SyntaxError, RecursionError,

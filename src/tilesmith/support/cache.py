@@ -50,8 +50,9 @@ _KEY = re.compile(r"[0-9a-f]{8,128}\Z")
 Store: TypeAlias = Literal["kernels", "programs"]
 
 STORES: dict[Store, float] = {"kernels": 0.25, "programs": 0.75}
-"""Fraction of a folder's size limit for each store.  A kernel takes about 10 KB, so that the store
-holds the kernels of more than a thousand models.  A program is as large as its weights.
+"""Fraction of a folder's size limit for each store.  A kernel takes about 10 KB, so the store of
+kernels holds the kernels of more than a thousand models.  A program takes as much as the model's
+weights.
 """
 
 
@@ -86,7 +87,7 @@ class Room(mmap.mmap):
     _fd: int
 
     def __new__(cls, fd: int, size: int) -> Room:
-        """Map the open file `fd`.  The mapping closes it."""
+        """Map the open file `fd`.  The mapping closes the file."""
         self = super().__new__(cls, fd, size)
         self.key, self._fd = None, fd
         weakref.finalize(self, os.close, fd)
@@ -157,8 +158,8 @@ class Cache:
         return path
 
     def put_file(self, key: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Store a file under `key`.  `write` writes the contents to the open file.  The reader must
-        check the contents in place.
+        """Store a file under `key`.  `write` writes the contents to the open file.  No checksum is
+        stored, so whoever reads the file must check it.
         """
         path = self._path(key)
         if not self._is_usable(create=True):
@@ -308,8 +309,8 @@ class Cache:
         _say_once(f"the cache {self.directory} is not used any more: {why}")
 
     def _files(self) -> list[tuple[float, int, Path]]:
-        """Time of last use, size and path of every entry (and of temporary files that ended
-        processes left).
+        """Time of last use, size and path of every entry (and of temporary files that processes
+        left when they ended).
         """
         files: list[tuple[float, int, Path]] = []
         try:
@@ -372,7 +373,7 @@ def cache_key(*parts: str | bytes) -> str:
 
 def llvm_version() -> str:
     """The versions of llvmlite and of the LLVM inside it: both affect the generated code."""
-    import llvmlite.binding  # delayed: this is the largest library
+    import llvmlite.binding  # imported late: this is the largest library
 
     return f"llvmlite {llvmlite.__version__}, LLVM {llvmlite.binding.llvm_version_info}"
 

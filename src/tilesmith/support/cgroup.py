@@ -40,11 +40,11 @@ def usable_memory() -> int | None:
 
 
 def _values(controller: str, file: str) -> Iterator[str]:
-    """The contents of `file` for the process's control group and for each group above.  The least
-    limit applies.
+    """The contents of `file` for the process's control group and for each group above it.  The
+    smallest limit among them applies.
 
-    controller: the controller's name in version 1, where each has groups of its own; empty for
-        version 2.
+    controller: the controller's name in version 1, where each controller has groups of its own;
+        empty for version 2.
     """
     base, group = _place(controller)
     while True:
@@ -57,8 +57,9 @@ def _values(controller: str, file: str) -> Iterator[str]:
 def _place(controller: str) -> tuple[str, str]:
     """The folder of a controller's groups, and the group of this process below it.
 
-    A container may see the name of its group on the host, but only its own part of the folder; then
-    the group has no files, and the limits are those of the folder itself.
+    In a container, the group may have the name that it has on the host, while the folder shows only
+    the container's part.  Then the group has no files there, and the limits are in the folder
+    itself.
     """
     for line in read("/proc/self/cgroup").splitlines():
         _, controllers, group = (*line.split(":", 2), "", "")[:3]

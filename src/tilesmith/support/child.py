@@ -245,8 +245,8 @@ class Children:
             child.kill()
 
     def call(self, request: bytes, seconds: float = math.inf) -> bytes:
-        """The answer of the first process that becomes idle.  Its time limit, `seconds`, begins
-        when it is idle.
+        """The answer of the first process that becomes idle.  The time limit `seconds` begins when
+        this process gets the request.
 
         Raises ChildError.
         """
@@ -259,8 +259,8 @@ class Children:
     def call_if_idle(self, request: bytes) -> bytes | None:
         """The answer of an idle process; None if there is none.
 
-        Raises ChildError.  A process that died is not replaced: an interpreter that can't run
-        `module` is started only once.
+        Raises ChildError.  A process that died is not replaced, since the next one might die in
+        the same way.
         """
         try:
             child = self._idle.get_nowait()
@@ -335,7 +335,9 @@ def _receive(pipe: int, size: int, deadline: float) -> bytes:
 
 
 def _wait(pipe: int, event: int, deadline: float) -> None:
-    """Wait until `event`: `pipe` can be read, or written.  Raises TimeoutError at `deadline`."""
+    """Wait until `pipe` can be read or written, as `event` says.  Raises TimeoutError at
+    `deadline`.
+    """
     left = deadline - time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, event)

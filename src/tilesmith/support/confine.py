@@ -1,6 +1,6 @@
 """Confinement of this process, before it runs machine code that others sent.
 
-Three layers of the Linux kernel, each where the kernel has it:
+Three layers of the Linux kernel confine the process, as far as the kernel has them:
 
 - limits of resources: no core dumps, no large files, few open files;
 - Landlock: only some folders may be read, nothing may be written, no TCP;
@@ -24,7 +24,9 @@ from pathlib import Path
 OPEN_FILES = 256
 """Upper bound on open files."""
 FILE_BYTES = 1 << 20
-"""Upper bound on the size of a file that this process writes: standard error may be one."""
+"""Upper bound on the size of a file that this process writes.  Only standard error may be a file
+that this process can write.
+"""
 
 _GET_SECCOMP, _NO_NEW_PRIVILEGES, _CREATE, _ADD, _RESTRICT = 21, 38, 444, 445, 446
 _READ = 1 << 2 | 1 << 3  # files and folders
@@ -36,7 +38,7 @@ _SECCOMP = {"x86_64": 317, "aarch64": 277, "riscv64": 277}
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
 _ALLOW, _KILL, _REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
 _X32 = 0x40000000
-"""Numbers from here on are x86-64's second table of system calls."""
+"""System calls with this number or a larger one belong to x86-64's second table (x32)."""
 
 _FORBIDDEN = {
     # sockets
@@ -74,7 +76,7 @@ _ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
 """System calls that seem not to exist.  The C library then uses older ones, whose arguments a
 filter can see.
 """
-_THREAD = 0x10000  # of clone: the child is a thread of this process
+_THREAD = 0x10000  # flag of clone: the child is a thread of this process
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
@@ -125,7 +127,7 @@ def _system_paths() -> Iterator[Path]:
 
 
 def _landlock(libc: ctypes.CDLL, readable: Iterable[Path]) -> bool:
-    """Restrict files and TCP.  Returns whether the kernel does."""
+    """Restrict files and TCP.  Returns whether the kernel has Landlock."""
     version = libc.syscall(_CREATE, None, 0, 1)
     if version < 1:
         return False
@@ -176,7 +178,7 @@ def _filter(machine: str, process: int) -> Iterator[bytes]:
         for numbers in calls.values():
             if (n := numbers[column]) is not None:
                 yield from (step(equal, n, 0, 1), step(leave, _REFUSE | code))
-    # (number, index of the argument, which half, mask, allowed value under the mask)
+    # (number of the call, index of an argument, half of it, mask, value allowed under the mask)
     rules: list[tuple[int | None, int, int, int, int]] = [
         ((56, 220)[column], 0, 0, _THREAD, _THREAD),  # clone
         ((62, 129)[column], 0, 0, 0xFFFFFFFF, process),  # kill

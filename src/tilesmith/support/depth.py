@@ -20,8 +20,8 @@ from .errors import TilesmithError
 LEVELS = 20_000
 """Recursion depth on the larger stack."""
 _BYTES = 256 << 20
-"""Bytes of the larger stack: 13 KB for each call, several times what a call through C needs.  The
-system provides only the pages that calls reach.
+"""Bytes of the larger stack.  This is 13 KB for each call, several times what a call through C
+needs.  The system provides only the pages that calls reach.
 """
 
 _lock = threading.Lock()

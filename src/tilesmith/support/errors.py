@@ -20,8 +20,8 @@ LONGEST = 6 * _END
 nodes and most paths are shorter.
 """
 _LONGEST_LINE = 4 * LONGEST
-"""Upper bound on the letters of a line that is not shortened: some long values with text around
-them.
+"""Lines with more letters are shortened.  The limit leaves room for some long values with text
+around them.
 """
 
 

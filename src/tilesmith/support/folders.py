@@ -105,7 +105,7 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
     Raises OSError if `path` can't be written.
     """
-    if is_stream(path):  # test before links are resolved: links in /dev/fd name no files
+    if is_stream(path):  # links are not resolved yet, since those in /dev/fd name no files
         content = io.BytesIO()
         yield content
         number = _descriptor(path)
@@ -204,7 +204,7 @@ def distrusted(path: Path) -> str:
 
 
 def distrusted_entry(path: Path, info: os.stat_result, *, is_last: bool = True) -> str:
-    """`distrusted` for one file or folder, without the folders above it.
+    """Like `distrusted`, but only for one file or folder, not for the folders above it.
 
     is_last: whether `path` is the path to be trusted, not a folder above it.  A sticky folder is
         trusted only as a folder above.
@@ -223,7 +223,7 @@ def distrusted_entry(path: Path, info: os.stat_result, *, is_last: bool = True) 
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """The open file, for reading.  Raises OSError if it is not a regular one that can be read."""
+    """The open file, for reading.  Raises OSError if there is no regular file that can be read."""
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
     fd = os.open(path, flags | getattr(os, "O_BINARY", 0))

@@ -84,7 +84,7 @@ def show(topics: Iterable[str]) -> None:
     for topic in topics:
         log = logger(topic)
         log.setLevel(logging.DEBUG)
-        log.addHandler(_shown)  # does nothing if it is already there
+        log.addHandler(_shown)  # this does nothing if the handler is there already
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class MappedFile(mmap.mmap):
     _stamp: tuple[int, int]
 
     def __new__(cls, fd: int, path: Path) -> MappedFile:
-        """Map the open file `fd`, which is not empty.  The mapping closes it."""
+        """Map the open file `fd`, which is not empty.  The mapping closes the file."""
         self = super().__new__(cls, fd, 0, access=mmap.ACCESS_READ)
         self._path, self._fd, self._stamp = path, fd, write_stamp(fd)
         weakref.finalize(self, os.close, fd)
@@ -67,7 +67,7 @@ def map_model(path: Path, expected: str = "a model's file") -> memoryview:
         return memoryview(MappedFile(fd, path))
     except BaseException as e:
         os.close(fd)
-        if isinstance(e, (OSError, ValueError)):  # ValueError: the file became empty
+        if isinstance(e, (OSError, ValueError)):  # a ValueError means that the file became empty
             raise ModelError(f"cannot read the model {str(path)!r}: {e}") from None
         raise
 

@@ -158,8 +158,8 @@ def compare(
 
 
 def with_interval(a: Samples, b: Samples, load: float | None = None) -> Ratio:
-    """`ratio` with an interval.  The interval uses only the order of the rounds' ratios, so it
-    assumes no distribution.
+    """Like `ratio`, but also gives an interval.  The interval uses only the order of the rounds'
+    ratios, so it assumes no distribution.
     """
     ordered = _ratios(a, b)
     count = len(ordered)

@@ -288,14 +288,14 @@ class Options:
 
 
 def threads_from_environment(environ: Mapping[str, str] | None = None) -> int | None:
-    """The number in `TILESMITH_NUM_THREADS`, else the first in `OMP_NUM_THREADS` (one per nesting
-    level), else None.
+    """The number in `TILESMITH_NUM_THREADS`, else the first number in `OMP_NUM_THREADS`, else None.
+    `OMP_NUM_THREADS` may have a number for each nesting level.
     """
     env = os.environ if environ is None else environ
     ours = _number(env, "TILESMITH_NUM_THREADS")
     if ours is not None:
         return ours
-    # The variable is meant for OpenMP programs, so that an invalid value is not an error here.
+    # The variable is meant for OpenMP programs, so an invalid value is not an error here.
     first = env.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(first) if first.isdecimal() and int(first) > 0 else None
 

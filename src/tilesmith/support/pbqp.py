@@ -1,11 +1,12 @@
 """Partitioned Boolean quadratic problems: one choice per node, a cost for each choice, and a cost
 for each pair of choices of two neighbours.  The sum of all costs is minimised.
 
-Solved by reduction (Scholz and Eckstein, "Register allocation for irregular architectures", 2002).
-A node with at most two neighbours is eliminated without loss.  So chains, trees, diamonds and all
-graphs that reduce to these are solved exactly.  In a denser remainder, a heuristic decides for the
-node with the most neighbours: it takes the best choice for the node and its neighbours, and ignores
-pair costs of these neighbours with other nodes.  Among equal choices the first is taken.
+The problems are solved by reduction (Scholz and Eckstein, "Register allocation for irregular
+architectures", 2002).  A node with at most two neighbours is eliminated without loss.  So chains,
+trees, diamonds and all graphs that reduce to these are solved exactly.  In a denser remainder, a
+heuristic decides for the node with the most neighbours: it takes the best choice for the node and
+its neighbours, and ignores pair costs of these neighbours with other nodes.  Among equal choices
+the first is taken.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Problem:
         return alone + pairs
 
     def solve(self) -> list[int]:
-        """The choice for each node, with the least total cost (see the module for limits)."""
+        """The choice for each node, with the least total cost (see the module's text for cases in
+        which a heuristic decides).
+        """
         costs, edges = list(self._costs), [dict(e) for e in self._edges]
         removed: list[tuple[int, dict[int, np.ndarray]]] = []
         left = dict.fromkeys(range(len(costs)))

@@ -25,7 +25,7 @@ ANY = "*"
 
 def precision_text(precision: str | Mapping[str, str]) -> str:
     """The text form of a precision, which may be given as text or as a mapping of patterns to
-    types.  Raises UsageError.
+    types.  Raises UsageError for other values.
     """
     if isinstance(precision, str):
         pins_of(precision)
@@ -44,7 +44,9 @@ def precision_text(precision: str | Mapping[str, str]) -> str:
 
 
 def pins_of(text: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of a pattern and the name of its type; empty for "auto".  Raises UsageError."""
+    """Pairs of a pattern and the name of its type; empty for "auto".  Raises UsageError for other
+    texts.
+    """
     if text == AUTO:
         return ()
     pins: list[tuple[str, str]] = []

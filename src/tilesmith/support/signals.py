@@ -27,8 +27,8 @@ def raise_noted() -> None:
     """Raise the handler's exception again, if there was a signal.
 
     C modules may clear an exception while they are being imported; the program then continues.  The
-    signal is ignored after its first arrival, so that nothing else would end the program.  Reports
-    of progress call this function.
+    signal is ignored after its first arrival, so nothing else would end the program.  Reports of
+    progress call this function.
     """
     if _noted:
         raise _noted[0][1]

@@ -8,8 +8,8 @@
 
 Times of stages with the same name and parent are added up.  Several threads may time at once.  Each
 thread has its own stack of open stages; `under` puts a worker's stages below a stage that another
-thread opened.  Times of concurrent stages are added too, so that a parent that waits for workers
-may show less time than its children.
+thread opened.  Times of concurrent stages are added too, so a parent that waits for workers may
+show less time than its children.
 """
 
 from __future__ import annotations

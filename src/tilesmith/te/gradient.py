@@ -1,18 +1,20 @@
-"""Reverse-mode differentiation of tensor expressions: the gradient of computes is computes again.
+"""Reverse-mode differentiation of tensor expressions: the gradient of computes consists of
+computes.
 
 An output element reads elements of a tensor X: `Y[i] = f(..., X[a(i, k)], ...)`, where i are the
 spatial axes and k the reduction axes.  With the cotangent G of Y, the gradient of X is
 
     dX[j] = sum over all (i, k) with a(i, k) = j of G[i] * f'(i, k)
 
-The equations a(i, k) = j are one per dimension of X.  `_Read` solves the affine ones for axes.  A
-solved axis disappears from the sum; a condition remains where its value may be no iteration.  An
-equation that is not affine, such as a lookup or a clamp, stays as a condition of the sum.  So the
-gradient of a contraction is a contraction.  The gradient of a padding is a crop.  The gradient of a
-window with strides is a sum over the taps whose position is divisible by the stride.
+a(i, k) = j stands for one equation per dimension of X.  `_Read` solves the affine equations for
+axes.  A solved axis disappears from the sum.  If the solution may lie outside the axis, a condition
+remains.  An equation that is not affine, such as a lookup or a clamp, stays as a condition of the
+sum.  So the gradient of a contraction is a contraction.  The gradient of a padding is a crop.  The
+gradient of a window with strides is a sum over the taps whose position is divisible by the stride.
 
-Reductions: each term of a sum gets the cotangent.  The elements equal to a maximum or minimum share
-it evenly, like those of `torch.amax`.  In a product each factor gets the product of the others.
+Reductions: each term of a sum gets the cotangent.  If several elements equal the maximum or
+    minimum, they share the cotangent evenly, as in `torch.amax`.  In a product, each factor gets
+    the cotangent times the product of the other factors.
 """
 
 from __future__ import annotations
@@ -136,7 +138,7 @@ class _Reverse:
 
     def run(self) -> tuple[Tensor, ...]:
         order = producers_first(t.op for t in self.outputs)
-        wanted = set(self.inputs)  # not the tuple: `in` would compare with ==
+        wanted = set(self.inputs)  # a set, since `in` on a tuple would compare with ==
         reached = set(wanted)
         for op in order:
             if any(t in reached for t in op.inputs):
@@ -156,7 +158,7 @@ class _Reverse:
         return tuple(results[x] if x in results else _zeros(x) for x in self.inputs)
 
     def whole(self, x: Tensor) -> Tensor:
-        """The sum of the terms of the gradient of `x`, in its type."""
+        """The gradient of `x`: the sum of its terms, in the type of `x`."""
         parts = self.parts[x]
         if len(parts) == 1 and parts[0].dtype is x.dtype:
             return parts[0]
@@ -255,7 +257,7 @@ def _of_reduction(op: Compute, body: Reduce, y: Tensor, weight: Expr) -> tuple[E
 
 
 class _Read:
-    """The terms that reads of one tensor by one compute give to the tensor's gradient.
+    """The part of a tensor's gradient that comes from one compute's reads of this tensor.
 
     axes: the axes of the compute that are not solved yet.
     known: solved axes, as expressions of the tensor's index and of the other axes.
@@ -309,7 +311,9 @@ class _Read:
                 self.conditions.append(equation == j)
 
     def solve_one(self, at: Expr, j: Var, extent: object) -> bool:
-        """Solve `at = j` for the axis with most iterations; False if `at` is not affine in one."""
+        """Solve `at = j` for one axis.  If `at` is affine in several axes, the axis with the most
+        iterations is chosen.  Returns False if `at` is not affine in any axis.
+        """
         form = as_affine(at)
         if form is None:
             return False

@@ -54,7 +54,7 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Values for knobs.  Its methods raise ScheduleError if a chosen value is not among the knob's
+    """Values for knobs.  The methods raise ScheduleError if a chosen value is not among the knob's
     options.
 
     chosen: the values that differ from the default, by knob.

@@ -23,7 +23,7 @@ Values = tuple[Expr, ...]
 Combine = Callable[[Values, Values], Values]
 
 _TRIPLES = 192
-"""Number of triples.  With so many, each pair of values from `_values` occurs, in most cases
+"""Number of triples.  Among so many triples, each pair of values from `_values` occurs, most pairs
 several times.
 """
 

@@ -182,7 +182,7 @@ def _allocate(
         plan.origin = tuple(r.start for r in plan.storage or plan.regions)
     if isinstance(stage.op, Extern):
         shape = list(stage.op.shape)
-    elif stage.is_output:  # indexed like an argument, even if it is none
+    elif stage.is_output:  # such a stage is indexed like an argument
         shape = [dim(a.extent) for a in axes]
     else:
         shape = [plan.spans[a.var] for a in axes]
@@ -204,8 +204,8 @@ def _allocate(
 
 
 def _unlaid(stage: StageState, plan: StagePlan) -> StageState:
-    """`stage`, with a pipeline depth of 1 if it is an output.  An output value that is not among
-    the arguments has a single buffer.
+    """`stage` with the pipeline depth 1 if `stage` is an output; other stages are unchanged.  So an
+    output value that is not among the arguments gets a single buffer.
     """
     return replace(stage, buffers=1) if stage.is_output else stage
 

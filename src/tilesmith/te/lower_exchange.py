@@ -42,7 +42,7 @@ def is_exchanged(plan: StagePlan) -> bool:
 
 
 def _shared_out(plan: StagePlan) -> list[ForKind]:
-    """The kinds of the loops over terms that are bound to threads."""
+    """The kinds of the loops that run over terms of a reduction and are bound to threads."""
     return [
         x.kind
         for x in plan.loops
@@ -53,8 +53,8 @@ def _shared_out(plan: StagePlan) -> list[ForKind]:
 def exchanged(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, at: tuple[Expr, ...]
 ) -> Stmt:
-    """The statement that combines the threads' partial results of the element of `plan` at indices
-    `at`.  Afterwards all threads have the complete element.
+    """The statement that combines the partial results of all threads for one element: the element
+    of `plan` at the indices `at`.  Afterwards all threads have the complete element.
 
     Raises ScheduleError if the partial results are not in private memory, or if the stage is not
     computed inside a launch.
@@ -171,7 +171,9 @@ class _Exchange:
         return WaveReduce(var, self.op, self.own, lanes, self.keep(var))
 
     def shared(self, kind: ForKind, parts: int) -> Buffer:
-        """Buffer of `parts` results along `kind`; contiguity along x avoids bank conflicts."""
+        """A buffer for `parts` results along `kind`.  Neighbours along x are contiguous, which
+        avoids bank conflicts.
+        """
         sizes = {**self.block.sizes, kind: parts}
         shape = tuple(sizes[k] for k in _OUTWARDS if k in sizes)
         return Buffer(f"{self.buffer.name}_parts", self.buffer.dtype, shape, "shared")

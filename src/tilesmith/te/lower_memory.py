@@ -19,7 +19,9 @@ STACK_LIMIT = 32 << 10
 
 
 STACK_BYTES = 512 << 10
-"""Most bytes of stack per thread of a kernel: the smallest stack of common systems (macOS)."""
+"""Upper bound on the stack that a kernel uses in each thread, in bytes.  This is the size of the
+smallest thread stack on common systems (macOS).
+"""
 
 
 def parameter(stage: StageState, value: int) -> Buffer:
@@ -37,7 +39,7 @@ def allocation(stage: StageState, value: int, shape: tuple[Dim, ...], stack: int
     Raises ScheduleError if the schedule chose the stack and the buffer is larger than that.
     """
     tensor = stage.op.outputs[value]
-    layout = stage.layout.dense if stage.layout else None  # allocations have no padding for halos
+    layout = stage.layout.dense if stage.layout else None  # allocations have no space for halos
     sizes = aligned(stage, shape) if stage.aligns else physical(layout, shape)
     if stage.buffers > 1 and isinstance(stage.attach, At):
         sizes = (stage.buffers, *sizes)

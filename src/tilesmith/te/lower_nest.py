@@ -156,8 +156,8 @@ class NestWriter:
         )
 
     def _entry(self, plan: StagePlan) -> int:
-        """The number of the innermost loop at which an attached stage slides, or -1.  Guards of
-        `plan` that may be false while attached stages slide are placed in that loop.
+        """The number of the innermost loop at which an attached stage slides; -1 if there is none.
+        Guards of `plan` that may be false while attached stages slide are placed in that loop.
         """
         own = [loop.var for loop in plan.loops]
         return max(
@@ -171,7 +171,9 @@ class NestWriter:
         )
 
     def _owned(self, plan: StagePlan, body: Stmt) -> Stmt:
-        """`body` inside the allocations of `plan`, unless its memory is allocated further out."""
+        """`body` inside the allocations of `plan`, unless the memory of the stage is allocated
+        further out.
+        """
         return body if plan.stage.store is not None else self.allocated(plan, body)
 
     def allocated(self, plan: StagePlan, body: Stmt) -> Stmt:

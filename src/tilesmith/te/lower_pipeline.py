@@ -9,10 +9,11 @@ called slots.
                 part i + 1 of B, in slot (i + 1) % 2
             body, reading slot i % 2
 
-Copies into shared memory are asynchronous and form groups: one group per iteration, for all shared
-stages at a loop together.  After a thread has waited for its own copies, a barrier makes them
-visible to the other threads.  The same barrier ends the iteration that used the slot of the next
-group.  A stage that reads its own stores, such as a sum, is computed synchronously instead.
+Copies into shared memory are asynchronous and form groups: one group per iteration holds the copies
+of all shared stages at a loop.  After a thread has waited for its own copies, a barrier makes them
+visible to the other threads.  At this barrier, all threads have also ended the iteration that used
+the slot of the next group.  A stage that reads its own stores, such as a sum, is computed
+synchronously instead.
 
     allocate B[n_slots, ...] shared:
         async: part 0 of B, in slot 0               # n_slots - 1 groups

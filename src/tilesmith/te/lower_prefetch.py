@@ -110,8 +110,8 @@ class PrefetchWriter:
         return [body]
 
     def _run_of_memory(self, name: str, line: int) -> tuple[int, int]:
-        """The contiguous dimension of stage `name`, and the number of its elements that are
-        contiguous, at most `line`.
+        """The dimension along which the elements of stage `name` are contiguous in memory, and the
+        length of a contiguous run.  Lengths above `line` are given as `line`.
         """
         stage = self._state.stages[name]
         if stage.layout is None:
@@ -218,7 +218,7 @@ def _fills(elements: int, shape: Sequence[Dim], indices: Sequence[Expr]) -> bool
 
 
 def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:
-    """The first of `count` lines that an iteration of `loop` prefetches, and their number."""
+    """The lines, of `count`, that one iteration of `loop` prefetches: the first, and how many."""
     if not isinstance(loop.extent, int) or loop.extent == 0:
         return const(0), count
     each = -(-count // loop.extent)

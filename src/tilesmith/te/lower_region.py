@@ -220,7 +220,9 @@ def _either(both: bool, a: int | None, b: int | None) -> int | None:
 
 
 def _unclamped(e: Expr) -> Iterator[Expr]:
-    """Lower bounds of `e`, one for each choice of an operand of every maximum in it."""
+    """Lower bounds of `e`.  Each bound replaces every maximum in `e` by one of the maximum's
+    operands.
+    """
     if isinstance(e, ir.Binary) and e.op == "max":
         yield from _unclamped(e.a)
         yield from _unclamped(e.b)
@@ -312,12 +314,12 @@ def _expr(value: Expr | int) -> Expr:
 
 
 def _relaxed(reader: StagePlan, depth: int) -> tuple[dict[Expr, Expr], Ranges, Context]:
-    """The values of the axes of `reader` in the loops inside loop number `depth`: replacements for
-    axis variables, ranges of variables, and facts.
+    """The values that the axes of `reader` take in the loops inside loop number `depth`.  Returns
+    replacements for axis variables, ranges of variables, and facts.
 
-    An axis with all of its loops inside stays a variable that runs over its region.  This range is
-    exact even where tiles exceed the region.  Other axes are replaced by their value as a function
-    of the loop variables.
+    If all loops of an axis are inside, the axis stays a variable that runs over the axis's region.
+    This range is exact even where tiles exceed the region.  Other axes are replaced by their value
+    as a function of the loop variables.
     """
     stage = reader.stage
     origins = stage.origins()
@@ -367,7 +369,8 @@ def _threads_around(
     state: State, plans: Mapping[str, StagePlan], place: At
 ) -> list[tuple[Ranges, Context]]:
     """The loops from `place` outwards that are bound to threads, inner nests first.  Regions in
-    shared memory span these loops, because they contain the elements that all threads need.
+    shared memory span these loops, because such a region contains the elements that all threads
+    need.
     """
     result: list[tuple[Ranges, Context]] = []
     for plan, last, loops in thread_loops(state, plans, place):

@@ -96,7 +96,7 @@ def _check_read(
     name, number = state.tensors[read_of(load)]
     producer = state.stages[name]
     if isinstance(producer.attach, At) and not producer.is_output and producer.name not in plans:
-        # The region of an attached producer is computed from these reads, so it contains them.
+        # The region of an attached producer contains these reads, since it is computed from them.
         if any(needs_guard(n) for i in load.indices for n in post_order(i)):
             raise _error(plan, f"it reads {load}, whose index depends on data")
         for scan, part in _parts_of_scans(state, plans, name):

@@ -47,7 +47,7 @@ def step_condition(state: State, plans: Mapping[str, StagePlan], stage: StageSta
 def fold_steps(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, facts: Context
 ) -> None:
-    """Keep only the last steps of a scan in memory if its readers read no others.
+    """Keep only the last steps of a scan in memory if its readers read no other steps.
 
     Raises ScheduleError if fold_storage requests too few steps.
     """

@@ -194,8 +194,9 @@ class _Slide:
     def folds(self, storage: tuple[Region, ...]) -> tuple[int | None, ...]:
         """Modulus of the indices in memory, per dimension.
 
-        Only the dimension of the outermost loop is folded.  Elements before the window are dead
-        along that loop, but an inner loop that starts again needs all of its windows again.
+        Only the dimension of the outermost loop is folded.  Along the outermost loop, elements
+        before the window are never read again.  An inner loop starts again in each iteration of the
+        outermost loop, and then all of its windows are needed again.
         """
         stage = self.stage
         asked = dict(stage.folds)

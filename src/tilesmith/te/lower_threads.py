@@ -107,7 +107,8 @@ def bound_loop(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan, loop: StageLoop, made: For
 ) -> Stmt:
     """The loop `made` for `loop` of `plan`.  If an outer loop is bound to the same index, returns
-    the body of `made` instead, with the variable of the outer loop in place of that of `made`.
+    the body of `made` instead, with the variable of the outer loop in place of the variable of
+    `made`.
 
     Raises ScheduleError if the loop has more iterations than there are threads, if a loop of an
     attached stage is bound to blocks, or if threads compute parts of memory that they do not share.
@@ -239,7 +240,9 @@ def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: 
 def thread_sizes(
     state: State, plans: Mapping[str, StagePlan], plan: StagePlan
 ) -> dict[ForKind, int]:
-    """Number of threads of a block in the launch of `plan`, for each index with more than one."""
+    """Thread index -> number of threads of a block, in the launch of `plan`.  Indices with a single
+    thread are left out.
+    """
     root = _root(state, plan.stage.name)
     sizes: dict[ForKind, int] = {}
     for other in plans.values():

@@ -115,8 +115,8 @@ class AxisRelation(ABC):
     @property
     @abstractmethod
     def said(self) -> str:
-        """The step that replaced the parents, as the phrase that completes "it was ..." in a
-        message.
+        """The phrase that completes "it was ..." in a message about a parent: it names the step
+        that replaced the parents.
         """
 
     @abstractmethod
@@ -174,7 +174,8 @@ class SplitRelation(_OfOneAxis):
         values, overhang = known.values, known.overhang
         outer, inner, whole = extents[self.outer], extents[self.inner], extents[self.parent]
         if self.inner in overhang:
-            # an inner value past the end would repeat the first value of the next block
+            # an inner value past the end would be computed again as the first value of the next
+            # block
             known.guard(values[self.inner] < dim_expr(inner), overhang.pop(self.inner))
         values[self.parent] = add(mul(values[self.outer], inner), values[self.inner])
         exact = (

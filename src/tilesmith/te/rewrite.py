@@ -29,7 +29,7 @@ def loads(roots: tuple[Expr, ...]) -> list[Load]:
     return list(ordered)
 
 
-_SETS = 4  # upper bound on the sets of conditions that are distinguished for one node
+_SETS = 4  # upper bound on the sets of conditions that are kept for one node
 
 
 def guarded_loads(root: Expr) -> Iterator[tuple[Load, tuple[Expr, ...]]]:

@@ -438,7 +438,7 @@ class Stage:
 
         axis: a loop of this stage, or of another stage inside which this stage is computed.  For a
             loop of another stage the memory must be contiguous, and the iterations of `over` divide
-            its cache lines evenly.
+            the cache lines of this memory evenly.
         offset: the prefetch distance in iterations of `axis`.
         over: a loop inside `axis` over which the prefetches are spread.  None: they are issued at
             once.

@@ -89,8 +89,8 @@ class StageState:
     scope: scope of its memory; None: chosen by lowering.
     layout: layout of its memory; None is row-major.
     aligns: (axis number, factor, offset) of storage_align.
-    buffers: pipeline depth, the number of iterations whose parts exist at a time: the current one
-        and those ahead.
+    buffers: pipeline depth.  This is the number of iterations whose parts exist at the same time,
+        the current iteration included.
     prefetches: its prefetches.
     pragmas: (axis, key, value) notes for code generation.
     is_adaptable: whether lowering may replace kinds of loops without a constant extent, because
@@ -230,8 +230,8 @@ class State:
         return State(stages, tensors)
 
     def with_operation(self, stage: StageState) -> State:
-        """The state in which `stage` replaces the stage of the same name.  In `tensors`, the
-        outputs of its operation are added.
+        """The state in which `stage` replaces the stage of the same name.  The outputs of the
+        stage's operation are added to `tensors`.
         """
         tensors = {**self.tensors, **{t: (stage.name, t.index) for t in stage.op.outputs}}
         return State({**self.stages, stage.name: stage}, tensors)
@@ -362,8 +362,8 @@ def initial(outputs: tuple[Operation, ...]) -> State:
 
 
 def _with_steps(state: State, name: str) -> State:
-    """The state in which the stages inside scan `name` are computed at its time loop if they
-    reduce, else inlined.
+    """The state with a new place for each stage inside scan `name`.  Stages with a reduction and
+    outputs are computed at the scan's time loop.  All others are inlined.
     """
     time = At(name, state.stages[name].roots[0])
     for inside in state.inside_scan(name):

@@ -458,7 +458,7 @@ def _extremum(reducer: Reducer) -> Callable[..., Expr]:
     return extremum
 
 
-sum = _reduction(SUM)  # named as in TVM, te.sum
+sum = _reduction(SUM)  # the name is that of TVM: te.sum
 prod = _reduction(PROD)
 min = _extremum(MIN)  # te.min
 max = _extremum(MAX)  # te.max

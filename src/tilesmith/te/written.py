@@ -71,7 +71,7 @@ def line_of_caller(depth: int) -> str:
     """
     frame = sys._getframe(depth + 1)
     while frame.f_back is not None and frame.f_globals.get("__name__") == arguments.__name__:
-        frame = frame.f_back  # skip the function that checks the arguments
+        frame = frame.f_back  # skip the function that checks arguments
     if frame.f_globals.get("__name__", "").startswith("tilesmith."):
         return ""
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -132,7 +132,7 @@ class Statements:
         return "" if buffer in self.overlapping else "restrict "
 
     def inside(self, s: Stmt) -> None:
-        """Write `s`, indented by one more level.  Facts about its variables end with it."""
+        """Write `s`, indented by one more level.  Facts about the variables of `s` end with `s`."""
         with self.values.nested() as lines:
             self.statement(s)
         self.b.lines += lines

@@ -49,7 +49,7 @@ _SHORT = 12  # longest text of index arithmetic that is repeated instead of name
 
 
 Rule = Callable[[Any], tuple[str, int]]
-"""Writer of an expression of one class: the text and its precedence."""
+"""A function that writes an expression of one class.  It returns the text and its precedence."""
 
 
 class Expressions:
@@ -57,8 +57,7 @@ class Expressions:
     the expression are appended to the builder.
 
     context: facts about variables.
-    wrapping: i64 variables that hold data, not index arithmetic, so that arithmetic on them may
-        wrap.
+    wrapping: i64 variables that hold data, not index arithmetic.  Arithmetic on them may wrap.
     bound: for each variable that became a local constant, its value.
     named: for each expression of the current statement that became a local constant, its name.
     slots: for each register buffer, the C variables that hold its vectors.
@@ -100,8 +99,8 @@ class Expressions:
 
     @contextmanager
     def nested(self) -> Iterator[list[str]]:
-        """Collect the lines of a nested block, which the caller then appends.  The block's names
-        and facts end with it.
+        """Collect the lines of a nested block, which the caller then appends.  Names and facts of
+        the block end with the block.
         """
         b, before = self.b, (self.b.lines, self.named, self.context)
         b.lines, self.named = [], dict(self.named)

@@ -134,8 +134,9 @@ def _register_accesses(
     buffer: Buffer, body: Stmt
 ) -> tuple[set[Access] | None, dict[int | None, object]]:
     """The vectors by which `body` accesses a register buffer; None if the accesses overlap or are
-    not constant.  Also, by the first element of each stored vector, the mask that all stores to
-    this vector share, or a marker (`_WHOLE`, `_MIXED`).
+    not constant.  The second result has an entry for each stored vector, by the vector's first
+    element.  The entry is the mask that all stores to this vector share, or a marker (`_WHOLE`,
+    `_MIXED`).
     """
     uses: set[Access | None] = set()
     masks: dict[int | None, object] = {}

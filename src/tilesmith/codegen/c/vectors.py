@@ -314,8 +314,8 @@ class Vectors:
     def _in_lanes(self, e: Expr) -> tuple[str, int]:
         """Write a loop over the lanes of `e` that computes its value.
 
-        Vector operands are evaluated before the loop, unless `e` is a select or reads memory: then
-        some of their lanes may not be evaluated.
+        Vector operands are evaluated before the loop, unless `e` is a select or reads memory.  In
+        that case, some lanes of the operands must not be evaluated.
         """
         if not (isinstance(e, ir.Select) or self.values.reads(e)):
             for c in e.children:
@@ -334,7 +334,7 @@ class Vectors:
         self.b.line(f"{name}[{LANE}] = {value};")
 
     def loop_over_lanes(self, lanes: int, body: Callable[[Var], None]) -> None:
-        """Write a loop over lanes.  Names that are defined in its body end with it."""
+        """Write a loop over lanes.  Names that the loop's body defines end with the loop."""
         lane = Var(LANE, i64)
         self.names.alias(lane, LANE)
         with self.values.nested() as inside:

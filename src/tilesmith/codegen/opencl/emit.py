@@ -9,7 +9,7 @@ Each memory argument is an object of the driver and an offset in bytes.
 
 The variables of loops that are bound to blocks and threads become indices of work-groups and
 work-items.  Shared memory is `__local`, and barriers order accesses to it.  Barriers also order
-accesses to global memory, if a thread of a launch reads from it the results of another thread.
+accesses to global memory, if a thread of a launch reads results of another thread there.
 Everything else is C (see `codegen.c.emit`).
 """
 
@@ -108,7 +108,7 @@ class _Launch:
         outer, start = values.context, s.start
         values.context = in_loop(outer, s)
         first = "" if isinstance(start, Const) and not start.value else f"{f.text(start)} + "
-        if s.var in self._bound:  # an earlier copy of this loop bound the variable
+        if s.var in self._bound:  # an earlier copy of this loop has bound the variable
             f.names.renew(s.var)
         self._bound.add(s.var)
         type_ = VALUE_TYPES[s.var.dtype.name]

@@ -29,8 +29,8 @@ HEADERS = "".join(
         "struct tilesmith_context {\n    struct tilesmith_failure failure;\n};\n",
     ]
 )
-"""Definitions of C99's names of types, and of a kernel's context, which has only the fields of
-`codegen.context` for a failure.
+"""Definitions of C99's names of types, and of the context of a kernel.  This context has only those
+fields of `codegen.context` that record a failure.
 """
 
 DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
@@ -48,7 +48,8 @@ SHUFFLES = """\
 
 _NOTE = "atomic_cmpxchg((volatile __global int *)&context->failure.code, 0, TILESMITH_ASSERTION)"
 FIRST = f" && {_NOTE} == 0"
-"""A condition that is true only for the first thread that fails, which records the failure."""
+"""A condition that is true only for the first thread that fails.  This thread records the failure.
+"""
 
 
 def _reinterpret(to: str, source: str, name: str, c: str, d: str) -> tuple[str, str]:

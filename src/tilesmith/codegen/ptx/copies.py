@@ -22,7 +22,7 @@ from tilesmith.strategy.intrinsics import async_copies
 
 class Copies:
     """Writer of the groups of copies in one launch.  Methods that return a bool write `s` only if
-    it is a copy, and return whether it is.
+    it is a copy.  They return whether they wrote it.
     """
 
     def __init__(self, target: Target) -> None:
@@ -61,8 +61,8 @@ class Copies:
         return alike and _is_zero(filled) and self._copied(f, copy, copy.value, s.cond)
 
     def _copied(self, f: Statements, s: Store, value: Expr, cond: Expr | None = None) -> bool:
-        """Write `s` if storing `value`, or zeros where `cond` does not hold, is an asynchronous
-        copy.
+        """Write `s`, which stores `value` where `cond` holds and zeros elsewhere, if it can be an
+        asynchronous copy.  Returns whether it was written.
         """
         if not self._in_group or self._copies is None or s.mask is not None:
             return False

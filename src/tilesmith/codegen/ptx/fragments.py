@@ -39,8 +39,8 @@ class Fragments:
     """Writer of the statements on fragments in one launch.  A slot on the stack holds a thread's
     elements of one tile.
 
-    Methods that return a bool write the statement only if it is one on tiles, and return whether it
-    is.
+    Methods that return a bool write the statement only if it works on tiles.  They return whether
+    they wrote it.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -49,8 +49,8 @@ class Fragments:
         self._numbers: set[Var] = set()  # loop variables that are thread numbers in a warp
 
     def of_warp(self, f: Statements, s: For) -> bool:
-        """Write the loop `s` if it is the work of the first thread on fragments.  All threads of
-        the warp run it.
+        """Write the loop `s` if it is work on fragments, which loop IR gives to the first thread of
+        a warp.  In the generated code, all threads of the warp run the loop.
         """
         is_first = s.kind == THREADS[0] and isinstance(s.extent, Const) and s.extent.value == 1
         if not is_first or not any(isinstance(x, Store) and _is_fragment(x) for x in walk(s)):

@@ -27,7 +27,7 @@ _ANY_LANE = WARP - 1
 
 
 def reduce_wave(f: Statements, s: WaveReduce) -> str:
-    """The combined value of a group of threads.  All of them get it."""
+    """The combined value of a group of threads.  All threads of the group get this value."""
     dtype = s.value.dtype
     value = f.value(s.value)
     members = _members(f, s.lanes)
@@ -53,7 +53,9 @@ def _members(f: Statements, lanes: int) -> str:
 
 
 def _shuffled(f: Statements, value: str, dtype: DType, members: str, distance: int) -> str:
-    """The value of the thread whose number differs in the bit `distance`, moved as 32-bit words."""
+    """The value of another thread: the one whose number differs from this thread's number in the
+    bit `distance`.  The value is moved as 32-bit words.
+    """
     type_ = value_type(dtype)
     bits = _FLOATS.get(type_, dtype.bits)
     whole = f"i{bits}"

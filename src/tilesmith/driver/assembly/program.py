@@ -82,7 +82,8 @@ def assemble(
     """Assemble the program: plan memory, pack constants, and list the steps.
 
     packed: the constants, if they are packed already.
-    extents: for each node, extents for the symbols of its kernel that its body does not define.
+    extents: for each node, extents for those symbols of the kernel that the node's body does not
+        define.
     """
     run = Sizes(fused, kernels, extents or {})
     blob, offsets = packed if packed is not None else pack(fused, session)

@@ -90,13 +90,13 @@ class Sizes:
         return bound(size, self._own.get(node, {}))
 
     def _number_at(self, size: Dim) -> int:
-        """The number of the stage at which a size becomes known, from 1; 0 if it is known
-        before.
+        """The number, from 1 on, of the stage at which a size becomes known; 0 if the size is known
+        before a run.
         """
         return max((self._number_of.get(s, 0) for s in symbols_of((size,))), default=0)
 
     def stage_of(self, size: Dim) -> Stage | None:
-        """The stage at which a size becomes known; None if it is before a run."""
+        """The stage at which a size becomes known; None if the size is known before a run."""
         number = self._number_at(size)
         return self._stages[number - 1] if number else None
 

@@ -83,7 +83,8 @@ class Placement:
     _slots: list[int] = field(default_factory=list)
 
     def plan(self, graph: Graph, before: Sequence[Stage] = ()) -> MemoryPlan:
-        """The memory plan of a graph.  Its control flow nodes include the memory of their bodies.
+        """The memory plan of a graph.  The memory of a control flow node includes the memory of its
+        bodies.
 
         before: for the body of a loop, the stages at which its symbols become known.
         """

@@ -29,8 +29,8 @@ def allocated(cache: Cache, size: int) -> Blob:
 
 
 def completed(blob: Blob) -> Room | None:
-    """Declare that memory from `allocated` is filled; it can't be written any more.  Returns the
-    file that it is, if it is one.
+    """Declare that memory from `allocated` is filled.  The memory can't be written any more.
+    Returns the file if the memory is a file, else None.
     """
     room = room_of(blob)
     if room is not None:
@@ -46,18 +46,21 @@ def room_of(blob: Blob) -> Room | None:
 
 
 def allocated_to_share(cache: Cache, size: int) -> Blob:
-    """Memory for the weights of a compiled file, which `shared` makes those of all processes."""
+    """Memory for the weights of a compiled file.  `shared` then shares them among processes."""
     return allocated(cache, size) if size >= LEAST_SHARED else aligned_bytes(size)
 
 
 def shared(cache: Cache, blob: Blob) -> Blob:
-    """Weights in memory from `allocated_to_share`, in a file that all processes map; the same
-    memory if the cache can't have them.
+    """Store weights as a file of the cache, and return that file, mapped into memory.  All
+    processes that need these weights map this file.  If the cache can't store them, `blob` is
+    returned.
+
+    blob: the weights, in memory from `allocated_to_share`.
     """
     room = completed(blob)
     if room is None or room.key is None:
         return blob
-    cache.put_room(room, room.key)  # keeps the file of a process that was faster
+    cache.put_room(room, room.key)  # the file of a faster process is kept
     file = cache.file(room.key)
     common = None if file is None else mapped(file, blob.nbytes)
     if common is None or not np.array_equal(common, blob):

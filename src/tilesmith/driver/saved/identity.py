@@ -25,7 +25,7 @@ from tilesmith.support.folders import open_regular
 from tilesmith.support.options import Options, cache_dir_from_environment
 
 Stamp: TypeAlias = tuple[int, ...]
-"""The identity, size and times of a file, which change with its contents; empty for bytes."""
+"""Numbers that change when a file changes: its identity, size and times.  Empty for bytes."""
 
 
 SETTLED_SECONDS = 60
@@ -48,8 +48,8 @@ Identified: TypeAlias = Callable[[], Identity | None]
 
 
 def keeps_programs(options: Options) -> bool:
-    """Whether compiled programs are kept.  They are not if the user wants to see the passes at
-    work.
+    """Whether compiled programs are kept in the cache.  They are not kept if the options ask for
+    output of the passes.
     """
     shown = options.dump or options.verify_each or options.time_passes
     return options.use_cache and not shown

@@ -105,7 +105,7 @@ class SavedProgram:
 
     @property
     def _uses_key(self) -> str:
-        """The key of the list of uses of users' operators."""
+        """The key under which the uses of users' operators in the model are listed."""
         return cache_key(self.key, "uses")
 
     def _key_with(self, uses: Sequence[str]) -> str:

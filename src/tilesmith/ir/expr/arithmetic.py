@@ -185,7 +185,7 @@ class Expr(Operators, Typed, metaclass=Interned):
 
     syntax: its text.  `ir.grammar` explains syntaxes, and `ir.text` the forms of fields.
     items: the literal text and slots of the syntax.
-    is_read: whether it has a syntax, so that the parser reads it and loop IR may contain it.
+    is_read: whether it has a syntax.  If so, the parser reads it and loop IR may contain it.
     binders, references, bodies: names of the fields with these roles.
     """
 

@@ -1,8 +1,9 @@
 """The methods of a kind of expression, made from its declared fields.
 
-`node` makes a class of expressions from its fields with roles (`ir.grammar`).  Children, rebuilding
-and the key by which a node is interned are functions made once for each class.  They run for every
-node of every pass, so each is the line that one would write by hand.
+`node` makes a class of expressions from its fields with roles (`ir.grammar`).  For each class,
+`node` makes three functions: one gives the children of an expression, one rebuilds it, and one
+gives the key by which it is interned.  The source of these functions is as short as code written by
+hand, because they run for every expression of every pass.
 """
 
 from __future__ import annotations

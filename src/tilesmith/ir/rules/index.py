@@ -18,7 +18,7 @@ from ..interval import Interval
 
 
 def sums(e: Expr, ctx: Context) -> Expr:
-    """`add`, `sub`, `neg`, and `mul`: one canonical affine sum."""
+    """`add`, `sub`, `neg` and `mul` become one canonical affine sum."""
     return ctx.build(joined(ctx.affine(e), ctx))
 
 
@@ -90,7 +90,7 @@ def _rejoin(form: Affine, ctx: Context) -> Affine:
 
 
 def _equal_remainders(x: Expr, short: Expr, c: int) -> bool:
-    """True if `floormod` simplifies `x % c` to `short % c`."""
+    """True if the rule for `floormod` simplifies `x % c` to `short % c`."""
     terms, constant = affine_form(x)
     reduced = {a: n for a, n in terms.items() if n % c}, constant % c
     return _without_inner_remainders(reduced, c) == affine_form(short)

@@ -69,7 +69,9 @@ def _plain_compare(e: Compare, a: Expr, b: Expr, ctx: Context) -> Expr:
 
 
 def _by_interval(op: str, a: Expr, b: Expr, ctx: Context) -> bool | None:
-    """The value of a comparison of integers (in every lane), if their intervals decide it."""
+    """The value of a comparison of integers (in every lane) if the intervals of the operands decide
+    the comparison; else None.
+    """
     x, y = ctx.interval(a), ctx.interval(b)
     below = x.hi is not None and y.lo is not None and x.hi < y.lo
     above = x.lo is not None and y.hi is not None and x.lo > y.hi
@@ -90,7 +92,7 @@ def _index_compare(e: Compare, ctx: Context) -> Expr:
     left, right = ctx.affine(e.a), ctx.affine(e.b)
     if not (ctx.is_exact(left) and ctx.is_exact(right)):
         return _plain_compare(e, ctx.simplify(e.a), ctx.simplify(e.b), ctx)
-    # the sums may hold pairs that rejoin (x // c * c + x % c)
+    # the sums may contain terms that can be joined again, such as x // c * c + x % c
     difference = joined(combined(right, left, -1), ctx)
     if e.op in ("eq", "ne"):
         result = _equality(e.op, difference, ctx)
@@ -299,8 +301,8 @@ def connective(e: Binary, ctx: Context) -> Expr:
 
 
 def _merge_inequalities(op: str, parts: list[Expr], ctx: Context) -> list[Expr] | None:
-    """Keep the strictest (`and`) or loosest (`or`) of inequalities over a sum; None if they decide
-    the result of `op`.
+    """Of inequalities over the same sum, keep only the strictest (`and`) or the loosest (`or`).
+    None if the inequalities decide the result of `op`.
     """
     best: dict[frozenset[tuple[Expr, int]], tuple[int, Expr]] = {}
     dropped: set[Expr] = set()

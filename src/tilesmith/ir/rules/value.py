@@ -220,7 +220,7 @@ def load(e: Load, ctx: Context) -> Expr:
         elif flag is const(False):
             return spread(const(0, e.dtype), lanes)
     if lanes > 1 and all(i.lanes == 1 or type(i) is Broadcast for i in indices):
-        # one element in all lanes: read it once
+        # All lanes read one element, so it is read once.
         flag = None if mask is None else uniform(mask)
         if flag is None or flag.lanes == 1:
             return Broadcast(Load(e.buffer, tuple(map(uniform, indices)), flag), lanes)

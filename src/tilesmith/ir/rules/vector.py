@@ -136,7 +136,9 @@ def vector_reduce(e: VectorReduce, ctx: Context) -> Expr:
 
 
 def _repeated(op: str, value: Expr, n: int) -> Expr | None:
-    """`value op value op ...` with `n` operands, if one operation or literal has that value."""
+    """An operation or literal with the value of `value op value op ...`, with `n` operands.  None
+    if there is no such operation or literal.
+    """
     if op in ("min", "max", "and", "or"):
         return value
     if op == "add":

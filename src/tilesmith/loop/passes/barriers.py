@@ -37,7 +37,9 @@ from ..visit import bound_vars, children, own_exprs, rebuild, rebuild_through, w
 _Index = tuple[Expr, ...] | None
 """Indices of an access; None if they may belong to another iteration or thread."""
 _OF_WARP: _Index = (const(True),)
-"""In place of an index: any element of a warp's own memory, which the warp accesses in order."""
+"""Stands for the index of any element of a warp's own memory.  A warp makes its accesses to this
+memory in order.
+"""
 _Access = tuple[Buffer, nodes.Store | None, _Index]
 """The buffer of an access, the store (None for a load), and the index."""
 
@@ -79,8 +81,8 @@ class _Block:
         self.varying: set[Var] = set()  # variables that differ between threads
 
     def check_owners(self, s: Stmt, bound: frozenset[str] = frozenset()) -> None:
-        """Raises ScheduleError for a store to memory of several threads that is outside of a loop
-        over one of the thread indices.  `bound` has the kinds of the loops around `s`.
+        """Raises ScheduleError for a store to memory of several threads, unless loops over all
+        thread indices are around the store.  `bound` has the kinds of the loops around `s`.
         """
         if isinstance(s, nodes.For):
             bound |= {s.kind}
@@ -129,7 +131,7 @@ class _Block:
         if isinstance(s, nodes.Barrier):
             self.pending.clear()
             return s
-        if names_the_rest(s):  # its body is the rest of the block
+        if names_the_rest(s):  # the body of `s` is the rest of the block
             if isinstance(s, nodes.LetStmt) and self.varies(s.value):
                 self.varying.add(s.var)
             # The result of an exchange differs between groups of threads.

@@ -39,7 +39,7 @@ def bind_parts(func: Func) -> Func:
 
 def _bound(stmt: Stmt) -> Stmt:
     if isinstance(stmt, (Allocate, Evaluate)):
-        return stmt  # extents are small, and a prefetch must keep its load as operand
+        return stmt  # extents are small; a prefetch must keep its load
     parts = _parts(own_exprs(stmt))
     if not parts:
         return stmt
@@ -81,10 +81,10 @@ class _Bindings:
         self.parts = parts
         self.names = names
         self.reached: dict[Expr, Expr] = {}
-        """Part -> the condition under which an expression around it evaluates it."""
+        """Part -> the condition under which the expressions around the part evaluate it."""
         self.risky: set[Expr] = set()
         """Loads and checks that the statement makes only under a condition, and expressions that
-        contain one.
+        contain such a load or check.
         """
 
     def of(self, roots: tuple[Expr, ...]) -> tuple[list[tuple[Var, Expr]], Callable[[Expr], Expr]]:
@@ -140,8 +140,8 @@ class _Bindings:
 
 
 def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
-    """Loads and checks that `roots` make only under a condition, and expressions that contain
-    one.
+    """Loads and checks that `roots` make only under a condition, and expressions that contain such
+    a load or check.
     """
     bits: dict[Expr, int] = {}
     happen: dict[Expr, int] = {}

@@ -27,7 +27,9 @@ VERSION_LIMIT = 16
 """Upper bound on the stores of a loop body that gets two versions for an invariant condition."""
 
 CONDITION_LIMIT = 8
-"""Upper bound on the different invariant conditions in a loop body that gets two versions."""
+"""Upper bound on the number of different invariant conditions in a loop body, if the loop gets two
+versions.
+"""
 
 
 def hoist(func: Func) -> Func:
@@ -113,7 +115,7 @@ def _decided(stmt: Stmt, chosen: If, value: bool, known: Context) -> bool | None
     """
     if not isinstance(stmt, If):
         return None
-    if stmt.cond is chosen.cond:  # the simplifier may not prove this
+    if stmt.cond is chosen.cond:  # the simplifier may fail to prove this
         return value
     cond = known.simplify(stmt.cond)
     return bool(cond.value) if isinstance(cond, Const) else None

@@ -83,8 +83,8 @@ class LaneValues:
         return new if new.lanes == self.lanes else ir.Broadcast(new, self.lanes)
 
     def invariant(self, e: Expr, mask: Expr | None) -> Expr:
-        """The value of `e`, which does not vary.  Its loads and checks must not run if no lane
-        needs it.
+        """The value of `e`, which does not vary.  The loads and checks in `e` must not run if no
+        lane needs the value.
         """
         if mask is None or not _is_guarded(e):
             return e

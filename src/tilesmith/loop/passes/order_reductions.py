@@ -16,8 +16,8 @@ from ..visit import bound_vars, map_stmt, own_exprs, walk
 
 
 def order_reductions(func: Func) -> Func:
-    """`func` (stage "nest") with vectorised loops of reductions unrolled, or serial if the extent
-    is not constant.  The same object if there are no such loops.
+    """Unroll the vectorised loops of reductions in `func` (stage "nest").  A loop whose extent is
+    not constant becomes serial.  Returns the same object if there are no such loops.
     """
 
     def in_order(stmt: Stmt) -> Stmt:

@@ -105,7 +105,7 @@ class _Peeler:
         return rebuild_through(stmt, lambda s: self.stmt(s, inner), lambda e: e)
 
     def loop(self, stmt: For, ctx: Context) -> Stmt:
-        if stmt.kind == "vectorized":  # here guards become masks
+        if stmt.kind == "vectorized":  # guards become masks in such a loop
             return stmt
         inner = in_loop(ctx, stmt)
         if (
@@ -126,8 +126,8 @@ class _Peeler:
         )
 
     def body(self, stmt: Stmt, ctx: Context, var: Var) -> Stmt:
-        """The body of the loop over `var`: with versions along an atom that mentions `var` if
-        possible, else peeled inside.
+        """The body of the loop over `var`.  If possible, the body gets versions along an atom that
+        mentions `var`.  Otherwise the loops inside it are peeled.
         """
         split = self.split_for(stmt, ctx, None, var)
         if split is not None:
@@ -142,9 +142,9 @@ class _Peeler:
     def split_for(
         self, body: Stmt, ctx: Context, wanted: Expr | None, mentions: Var | None = None
     ) -> _Split | None:
-        """The split of `body` with the most guards, along the atom `wanted`, or along an atom that
-        mentions `mentions` and that no statement changes.  None if there is no such split, or if
-        the budget is too small.
+        """The split of `body` with the most guards.  It splits along the atom `wanted`, or along an
+        atom that mentions `mentions` and that no statement changes.  None if there is no such
+        split, or if the budget is too small.
         """
         size = unrolled_size(body)
         if size > self.budget:
@@ -195,7 +195,7 @@ class _Peeler:
                 continue
             values = ctx.sum_interval(reduced)
             if values.hi is not None and values.hi < 0:
-                continue  # never true: splitting gains nothing
+                continue  # the guard is never true: a split gains nothing
             return guard, reduced
         return None
 
@@ -277,7 +277,7 @@ class _Peeler:
         return If(cond, main, None if _is_nothing(rest) else rest)
 
     def again(self, stmt: Stmt, ctx: Context, var: Var, before: Interval, atom: Expr) -> Stmt:
-        if ctx.interval(atom) == before:  # no new facts: the same split again
+        if ctx.interval(atom) == before:  # no new facts would give the same split again
             return self.stmt(stmt, ctx)
         return self.body(stmt, ctx, var)
 

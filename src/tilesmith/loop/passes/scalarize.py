@@ -17,8 +17,8 @@ from ..visit import map_stmt
 
 
 def scalarize(func: Func) -> Func:
-    """`func` with loops that are serial or bound to a device; the same object if it has no other
-    loops.
+    """`func` with serial loops in place of all loops that are not bound to a device.  The same
+    object if nothing changes.
     """
     body = map_stmt(func.body, f_stmt=_serial)
     return func.with_body(body)

@@ -11,9 +11,9 @@ use their input in several branches, the numbers of places multiply: the code wo
 exponentially with the length of the chain.
 
 So a value with more than `PLACES` places gets a name, if otherwise selects would be copied.  (If
-all their conditions depend on indices only, up to `COPIES` copies on average are allowed.)  The
-value is computed if one of the places needs it.  If both branches of a select need it, the
-condition of this select is left out.
+all conditions of the selects depend on indices only, `COPIES` copies per select are allowed on
+average.)  The value is computed if one of the places needs it.  If both branches of a select need
+the value, the condition of this select is left out.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ from ..nodes import Func, If, LetStmt, Stmt, Store
 from ..visit import map_stmt
 
 COPIES = 4
-"""Upper bound on the copies of a select on indices, on average, without names for values.
-Unrolling decides most of these selects; names would prevent that.
+"""Upper bound on the average copies per select, if all conditions of the selects depend on indices
+only.  With more copies, values get names.  Unrolling decides most of these selects; names would
+prevent that.
 """
 
 PLACES = 4
-"""Upper bound on the places of a value without a name, in statements whose values get names."""
+"""Upper bound on the places of a value that gets no name.  It applies to statements in which values
+get names.
+"""
 
 Place = tuple[int, ...]
 """The place of a use: the conditions around it, outermost first.  A condition is encoded as
@@ -91,7 +94,7 @@ def named_values(
     guarded: set[Expr] = set()
     for node in order:
         if isinstance(node, Let):
-            return [], tuple(roots)  # a value inside may use the let's variable
+            return [], tuple(roots)  # values in a let may use the let's variable
         if needs_guard(node) or not guarded.isdisjoint(node.children):
             guarded.add(node)
     if not _are_copied([n for n in order if _protects(n, guarded)], guarded):
@@ -166,7 +169,8 @@ class _Guards:
     def condition(self, places: Iterable[Place]) -> Expr:
         """The condition that at least one of `places` is reached."""
         left = dict.fromkeys(places)
-        # Inner places come first: two opposite ones are replaced by their common outer place.
+        # Inner places come first.  Two places that differ only in the value of the last condition
+        # are replaced by the place without it.
         work = sorted(left, key=len, reverse=True)
         for n, place in enumerate(work):  # the loop appends to the list
             if any(place[:length] in left for length in range(len(place))):
@@ -193,8 +197,8 @@ class _Guards:
 
 
 def _first_shorter(work: list[Place], start: int, length: int) -> int:
-    """The position in `work`, from `start` on, at which to insert a place of `length`
-    conditions.
+    """The position, from `start` on, of the first place in `work` with at most `length` conditions.
+    A place of `length` conditions is inserted there.
     """
     return next((i for i in range(start, len(work)) if len(work[i]) <= length), len(work))
 

@@ -256,8 +256,8 @@ def _tensorize(stmt: nodes.Tensorize, ctx: Context, env: Env) -> Stmt | None:
 
 
 def _allocate_under_lets(stmt: nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
-    """An allocation whose extents mention removed variables.  Lets around it keep these
-    variables.
+    """Rewrite an allocation whose extents mention removed variables.  Lets around the allocation
+    bind these variables.
     """
     used: set[Var] = set()
     for extent in stmt.buffer.shape:

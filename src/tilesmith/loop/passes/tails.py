@@ -41,8 +41,8 @@ from .guards import unrolled_size
 from .simplify import guard_form
 
 PARTS = (2, 4)
-"""Divisors of a tile's rows that give the rows of a tail's versions.  Versions of fewer rows would
-leave the FMA units idle.
+"""Divisors of the number of rows of a tile.  A tail has a version for each quotient.  Versions for
+fewer rows would leave the FMA units idle.
 """
 
 
@@ -75,10 +75,10 @@ def _loops(stmt: Stmt) -> Iterator[For]:
 
 
 def _likely_rows(last: Affine, loop: For, extents: frozenset[Var]) -> tuple[int, ...]:
-    """Row counts for which the partial last tile gets its own version: 1, and the count at the
-    expected sizes.  Empty if the tail depends on more than the symbolic extents.
+    """The numbers of rows for which the partial last tile gets a version of its own: 1, and the
+    number at the expected sizes.  Empty if the tail depends on anything but the symbolic extents.
 
-    Terms of outer loops must be whole tiles.
+    Also empty if a term of an outer loop is not a multiple of the tile.
     """
     if not isinstance(loop.extent, ir.Const):
         return ()
@@ -92,8 +92,9 @@ def _likely_rows(last: Affine, loop: For, extents: frozenset[Var]) -> tuple[int,
 
 
 def _of_rows(stmt: Stmt, last: Affine, rows: int, is_whole: bool) -> Stmt:
-    """`stmt` with register tiles of `rows` rows.  The rows have no guards if `is_whole`: then all
-    are in the tail.
+    """`stmt` with register tiles of `rows` rows.
+
+    is_whole: whether all these rows are in the tail.  Then the rows have no guards.
     """
     if isinstance(stmt, For) and _guard(stmt) == last:
         assert isinstance(stmt.body, If)
@@ -163,8 +164,8 @@ def _innermost(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def _is_own(stmt: Stmt, row: Var) -> bool:
-    """Whether `stmt` stores to registers of row `row` only.  Then an index depends on `row`.  In a
-    sum over rows no index does.
+    """Whether `stmt` stores only to registers of row `row`.  In such a store, an index depends on
+    `row`.  In a sum over rows, no index depends on `row`.
     """
     if not isinstance(stmt, Store) or stmt.buffer.scope != "register":
         return False

@@ -94,7 +94,7 @@ def _call(stmt: Tensorize) -> Stmt:
                 axes = [loops[n].var for n in order]
                 strides = {o: _strides(e, axes) for o, e in tiles.items()}
                 if any(_moves(s) != _moves(intrinsic.strides(o)) for o, s in strides.items()):
-                    continue  # in this order, an operand varies along other axes
+                    continue  # in this order, some operand varies along wrong axes
                 problem = _misplaced(intrinsic, tiles, strides)
                 if not problem:
                     vectors = {

@@ -28,9 +28,9 @@ MOST_COPIES = 256
 
 
 def unroll_registers(func: Func) -> Func:
-    """`func` (stage "nest") with vectorised loops only for copies (see `vector_copies`).  After
-    unrolling, each index into registers is constant; an index into a fragment may also be the
-    number of the thread.  The same object if nothing changes.
+    """Unroll loops of `func` (stage "nest") so that each index into registers becomes constant.  An
+    index into a fragment may also be the number of the thread.  Vectorised loops remain only for
+    copies (see `vector_copies`).  Returns the same object if nothing changes.
     """
     filling = {x.var for s in walk(func.body) if fill_of(s) for x in walk(s) if isinstance(x, For)}
     constant = {

@@ -10,10 +10,10 @@
 A guard is defined as in `peel`: a sum that must be at least 0.  Here the sum is the loop's variable
 times a constant, plus a rest that depends on outer and inner variables.  The minimum and maximum of
 the rest over the inner loops divide the loop into three ranges: the guard is true for all inner
-iterations, for some, or for none.  The range for none is omitted if it would only combine a
-reduction with its identity.  Otherwise the guard is replaced by false there.  `peel` handles
-constant bounds.  Loops of few iterations, such as those over the window of a convolution, are not
-cut.
+iterations, for some, or for none.  The third range is omitted if its iterations would only combine
+a reduction with its identity.  Otherwise the guard is replaced by false in this range.  `peel`
+handles constant bounds.  Loops of few iterations, such as those over the window of a convolution,
+are not cut.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _Trimmer:
             below = below.with_interval(loop.var, make(first.lo, first.hi + count.hi - 1))
         for guard in self.guards.collect(stmt.body):
             if guard.held is not const(True):
-                continue  # a clamp of an index, not a predicate
+                continue  # the guard is a clamp of an index, not a predicate
             k, ends = _rest(guard.form, stmt.var, bound, below)
             if k == 0 or ends is None:
                 continue

@@ -25,8 +25,8 @@ from ..visit import left_through, rebuild, walk
 _ZERO = const(0)
 
 MOST_COPIES = 1 << 17
-"""Upper bound on the copies of all loop bodies together.  It is a multiple of the operations that a
-schedule may make.
+"""Upper bound on the number of copies of all loop bodies together.  It is four times
+`MOST_OPERATIONS` of `te.lower_size`, the upper bound on the operations that a schedule makes.
 """
 
 
@@ -106,7 +106,7 @@ class _Unroller:
         constant, and the copies share the sum of the others.
         """
         terms, constant = affine_form(e)
-        if not terms or e in terms:  # no sum, but a quotient or a minimum
+        if not terms or e in terms:  # `e` is no sum, but a quotient or a minimum
             assert isinstance(e, (ir.Binary, ir.Unary))
             return simplify(e.with_children(tuple(self.expr(c, values) for c in e.children)))
         kept: dict[Expr, int] = {}

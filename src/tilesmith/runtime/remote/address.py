@@ -27,7 +27,7 @@ class Address:
 
     @staticmethod
     def of(text: str) -> Address:
-        """Raises UsageError for other texts."""
+        """The address in a text.  Raises UsageError if the text is no address."""
         try:
             parts = urlsplit(text)
             port = parts.port or PORT

@@ -55,7 +55,7 @@ class RemoteDevice:
 
     address: where its agent listens.
     name: the machine's name.
-    target: the machine as a target, by which models are compiled for it.
+    target: the machine as a target, for which models are compiled.
     threads: its physical cores.
     confined: the layers of protection that runs have there (`support.confine`).
     has_python: whether its agent has Python.  Other agents run whole models with fixed shapes, and
@@ -110,8 +110,8 @@ class RemoteDevice:
 
         threads: number of threads there; by default its cores.
 
-        Raises ModelError if the device lacks features that the program needs, or if it is one that
-        agents don't run; DeviceError.
+        Raises ModelError if the device lacks features that the program needs, or if agents don't
+        run programs of this kind.  Raises DeviceError if the device fails.
         """
         kind = RemoteRunner if self.has_python else StaticRunner
         return kind(program, threads or self.threads, device=self)

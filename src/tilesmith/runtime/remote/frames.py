@@ -63,7 +63,7 @@ class Kind(IntEnum):
 
 
 class FrameError(DeviceError):
-    """The bytes that were received are no frame of this protocol, or exceeds a limit."""
+    """The received bytes are no frame of this protocol, or the frame exceeds a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Frame:
 
 
 Receive: TypeAlias = Callable[[int], bytes]
-"""Returns so many bytes, or fewer if no more will come."""
+"""A function that returns the given number of bytes, or fewer if no more will come."""
 
 
 def head_bytes(kind: Kind, fields: Mapping[str, str], size: int) -> bytes:
@@ -193,7 +193,9 @@ def _fields(content: bytes) -> dict[str, str]:
 
 
 def array_fields(arrays: Sequence[tuple[str, np.ndarray]]) -> tuple[dict[str, str], bytes]:
-    """Arrays as fields and body.  Each is given with the name of its element type."""
+    """The fields and the body of a frame that carries arrays.  Each array is given with the name of
+    its element type.
+    """
     fields = {
         f"array{i}": f"{dtype}[{','.join(map(str, a.shape))}]"
         for i, (dtype, a) in enumerate(arrays)

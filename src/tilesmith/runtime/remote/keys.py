@@ -1,8 +1,8 @@
 """Keys of devices: the token that an agent and its callers share, and the agent's certificate.
 
 `tilesmith agent init` writes two files.  The agent keeps one; the other one belongs to those who
-may use the device.  Both sides prove that they have the token without sending it: each sends a
-random number, and answers the other's with an HMAC-SHA256.
+may use the device.  Both sides prove that they have the token without sending it: each side sends a
+random number, and answers the other side's number with an HMAC-SHA256.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Key:
         return hmac.new(self.token, message, "sha256").hexdigest()
 
     def context(self) -> ssl.SSLContext:
-        """TLS 1.3 that accepts this certificate only.  Raises UsageError if it is none."""
+        """A context for TLS 1.3 that accepts only this certificate.  Raises UsageError if the key
+        has no valid certificate.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # the certificate itself is expected, whatever the name

@@ -35,7 +35,7 @@ ERRORS: Mapping[str, type[TilesmithError]] = {
     "unavailable": UnavailableError,
     "deadline": DeadlineError,
 }
-"""By its word in a refusal, the error that a caller gets."""
+"""Word in a refusal -> the error that a caller gets."""
 
 
 class AbsentError(DeviceError):
@@ -155,8 +155,8 @@ def _exchanged(connection: socket.socket, request: Frame, seconds: float) -> Fra
 
 
 def received(connection: socket.socket, size: int, deadline: float) -> bytes:
-    """So many bytes of a connection, or fewer if it ends.  Raises TimeoutError at `deadline`, in
-    seconds of the monotonic clock.
+    """The next `size` bytes of a connection; fewer if the connection ends.  Raises TimeoutError at
+    `deadline`, in seconds of the monotonic clock.
     """
     parts: list[bytes] = []
     while size:

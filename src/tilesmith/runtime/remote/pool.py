@@ -63,7 +63,7 @@ class Pool(Generic[D, W]):
     """The devices that are there, the jobs that wait, and the leases.
 
     lease_seconds: the longest time of a job on a device.
-    attempts: devices that may lose a job before it is given up.
+    attempts: number of devices that may lose a job before the job is given up.
     lost: jobs that were given up.
     """
 
@@ -81,7 +81,7 @@ class Pool(Generic[D, W]):
         self._count = 0
         self._used: dict[str, float] = {}
         self._floor = 0.0
-        self._typical = lease_seconds / 10  # seconds of a job
+        self._typical = lease_seconds / 10  # assumed seconds of a job
 
     @property
     def devices(self) -> int:
@@ -123,7 +123,7 @@ class Pool(Generic[D, W]):
     def submit(self, job: Job[W]) -> None:
         """A job waits for a device."""
         waiting = self._queues.setdefault(job.kind, {}).setdefault(job.user, deque())
-        if not waiting:  # who comes late or comes back gets no credit for the time before
+        if not waiting:  # a new or returning user gets no credit for the time before
             self._used[job.user] = max(self._used.get(job.user, 0.0), self._floor)
         waiting.append(job)
 

@@ -127,8 +127,8 @@ def _source(
 def _with_own_workspace(
     steps: Sequence[Step], unused: Collection[str], end: int
 ) -> tuple[Step, ...]:
-    """The steps, in which the kernels `unused` get the offset `end` of the arena as their
-    workspace.  No values are there, and these kernels don't touch their workspace.
+    """The steps with another workspace for the kernels `unused`: the offset `end` of the arena.
+    This is safe, because no values are at `end` and these kernels don't touch their workspace.
     """
 
     def moved(step: Step) -> Step:

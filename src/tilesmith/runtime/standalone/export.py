@@ -143,7 +143,7 @@ def _write_source(
         ram_bytes,
         state_bytes,
         write_source,
-    )  # delayed: this imports the writer of C
+    )  # imported late: this imports the writer of C
 
     program = programs[0]
     if format != "c" or len(programs) > 1 or program.target.backend != "source":
@@ -274,7 +274,7 @@ def library_objects(
 def _write_weights(
     path: Path, programs: Sequence[Program], places: Sequence[Weights], file_bytes: int
 ) -> None:
-    """The file of weights: `struct weights_head` of `model.c`, then the programs' constants."""
+    """Write the file of weights: `struct weights_head` of `model.c`, then all constants."""
     sums = [w.sum for w in places] + [0] * (MOST_PROGRAMS - len(places))
     with path.open("wb") as f:
         f.write(struct.pack(f"<8sq{MOST_PROGRAMS}Q", _MAGIC, file_bytes, *sums))

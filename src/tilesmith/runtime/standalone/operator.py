@@ -43,8 +43,8 @@ CPU_FLAGS: dict[str, tuple[str, str]] = {
     "armv7": ("-mfpu=neon-vfpv4", "-mcpu=cortex_a7"),
     "riscv64-v": ("-march=rv64gcv", "-mcpu=baseline_rv64+v"),
 }
-"""By level, the best first: the flag that selects its instructions in gcc and clang, and zig's
-flag.
+"""For each level, the best first: the flag that selects the level's instructions in gcc and clang,
+and the flag that selects them in zig.
 """
 
 
@@ -147,7 +147,7 @@ def write_operator(code: OperatorCode, folder: Path) -> ExportedOperator:
 
 
 def operator_tools(target: Target) -> tuple[Toolchain, tuple[str, ...]]:
-    """The compiler for a target with the flags of operators, and these flags.
+    """The toolchain that compiles operators for a target, and the compiler's flags.
 
     Raises UsageError for targets other than CPUs on Linux, macOS or Windows.
     """

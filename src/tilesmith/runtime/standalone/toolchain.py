@@ -26,17 +26,17 @@ FLAGS = (
 """Compiler flags for gcc, clang and zig."""
 
 ZIG_SYSTEMS = {"armv7": "arm-linux-gnueabihf"}
-"""By architecture, zig's name for Linux if it differs from `ARCHITECTURE-linux-gnu`."""
+"""Architecture -> zig's name for Linux, where this is not `ARCHITECTURE-linux-gnu`."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
     """The form that libraries have on an operating system.
 
-    zig: zig's name for the system: the part of a zig target after the architecture.
+    zig: zig's name for the system, which follows the architecture in a zig target.
     shared, static: the file name of a library.
-    flags: flags to link a shared library; FILE stands for its name, IMPORTS for the path of its
-        import library.
+    flags: flags to link a shared library; FILE stands for the library's name, IMPORTS for the path
+        of its import library.
     libraries: libraries that a program needs besides the model's, by their names in CMake.
     is_elf: whether objects are ELF files; in other objects functions keep their names.
     """

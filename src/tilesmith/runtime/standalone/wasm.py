@@ -25,7 +25,7 @@ ARRAYS = {
     "u32": "Uint32Array", "u64": "BigUint64Array", "bool": "Uint8Array", "f16": "Uint16Array",
     "bf16": "Uint16Array",
 }  # fmt: skip
-"""By element type, the JavaScript array; `module.mjs` has the same table."""
+"""Element type -> the JavaScript array.  `module.mjs` has the same table."""
 
 _FLAGS = ("-std=c11", "-O2", "-fvisibility=hidden", "-fno-sanitize=undefined")
 _LINK = ("-mexec-model=reactor", "-s", f"-Wl,-z,stack-size={1 << 20}")

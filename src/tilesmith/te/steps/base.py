@@ -1,9 +1,9 @@
 """The common part of all schedule steps: their text, their JSON, and reading JSON back.
 
 A step is plain data that names stages and axes by their unique names.  It holds the arguments of
-the call and nothing derived.  Its text is the Python call that makes it, of a schedule named `s`.
-A primitive is one class: its fields, their `Form` (how they look in text and in JSON), and `apply`,
-which defines its meaning.
+the call and nothing derived.  Its text is the Python call that makes the step, on a schedule named
+`s`.  A primitive is one class: its fields, their `Form` (how they look in text and in JSON), and
+`apply`, which defines its meaning.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ class Step(ABC):
         return f"s[{self.stage!r}].{self.primitive}({', '.join((*plain, *named))})"
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values: {"step": primitive, field: value, ...}.  ScheduleError for expressions."""
+        """JSON values: {"step": primitive, field: value, ...}.  Raises ScheduleError for
+        expressions.
+        """
         record: dict[str, Any] = {"step": self.primitive}
         for f in fields(self):
             value = getattr(self, f.name)

@@ -19,7 +19,7 @@ from .base import Name, Names, Number, Quoted, Size, Step, TailField, primitive
 def scheduled(state: State, name: str, what: str) -> StageState:
     """The stage `name`, which must have its own loops."""
     stage = state.stage(name)
-    _ = stage.compute  # raises for a placeholder
+    _ = stage.compute  # this raises for a placeholder
     if stage.attach == "inline":
         raise ScheduleError(f"cannot {what} {name}: it is inlined and has no loops of its own")
     return stage
@@ -75,7 +75,9 @@ def _derived(state: State, stage: StageState, relation: Relation) -> State:
 
 @primitive("split")
 class Split(Step):
-    """Splits a loop; with an expression for `factor` or `nparts` it stands for many schedules."""
+    """Splits a loop.  If `factor` or `nparts` is an expression, its variables stand for numbers
+    that are not chosen yet.
+    """
 
     axis: Name
     factor: Size = None

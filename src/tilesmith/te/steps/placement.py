@@ -42,7 +42,7 @@ class ComputeAt(Step):
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
-        _ = stage.compute  # raises for a placeholder
+        _ = stage.compute  # this raises for a placeholder
         if self.stage == self.target:
             raise ScheduleError(f"{self.stage} cannot be computed at its own loop {self.axis}")
         leaf(scheduled(state, self.target, "compute_at"), self.axis, "compute_at")
@@ -84,7 +84,7 @@ class ComputeInline(Step):
 class ComputeRoot(Step):
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
-        _ = stage.compute  # raises for a placeholder
+        _ = stage.compute  # this raises for a placeholder
         return state.with_stage(replace(stage, attach="root", store=None, folds=()))
 
 
@@ -196,7 +196,7 @@ class Prefetch(Step):
     """Prefetch value `value` of `source`, `offset` iterations of `axis` ahead.
 
     over: the loop over which the prefetches are spread, if given.
-    of: the stage with the loop `axis`, if it is another one.
+    of: the stage with the loop `axis`, if this is another stage.
     parts: successive iterations of that loop, each of which prefetches one part.
     """
 

@@ -62,8 +62,8 @@ class TensorizeLoops(Step):
 
 
 def _kinds_of_tails(stage: StageState, inside: Sequence[str]) -> dict[str, ForKind]:
-    """Kinds of the loops `inside` for tails, where the intrinsic can't be used.  They keep results
-    in registers.
+    """The kinds that the loops `inside` get in a tail, where the intrinsic can't be used.  With
+    these kinds, results stay in registers.
     """
     spatial = [a for a in inside if a not in stage.reduce_names()]
     return {a: "vectorized" if a in spatial[-1:] else "unrolled" for a in inside}
