@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tilesmith.codegen import targets
 from tilesmith.runtime.standalone.program import static_tools
-from tilesmith.runtime.standalone.toolchain import toolchain
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import scratch_folder
 from tilesmith.support.version import VERSION
@@ -23,19 +22,21 @@ def build_agent(
     path: Path,
     penalty: int = PENALTY_MICROSECONDS,
     flags: Sequence[str] = _FLAGS,
+    small: bool = True,
 ) -> None:
     """Write the agent for a target to a file, which it replaces.
 
     target: a target on Linux, such as "aarch64" or "riscv64".
     penalty: microseconds for which a caller without the token waits.
     flags: flags of the compiler.
+    small: whether to link with musl, by `ziglang`, if it is there.
 
     Raises UsageError for another system, without a compiler, or if the file can't be written.
     """
     named = targets.target(target)
     if named.system != "linux" or named.device is not None:
         raise UsageError(f"the agent runs on Linux: expected a target there, found {target!r}")
-    tools = static_tools(toolchain(named), named.architecture)
+    tools = static_tools(named, small)
     with scratch_folder() as scratch:
         made = scratch / "agent"
         defined = (f'-DVERSION="{VERSION}"', f"-DPENALTY={penalty}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from dataclasses import replace
 
 from tilesmith.codegen.c.compiler import ZIG
+from tilesmith.ir.target import Target
 from tilesmith.runtime.program import Program
 from tilesmith.support.errors import ModelError
 from tilesmith.support.folders import scratch_folder
@@ -18,11 +20,17 @@ from .toolchain import SOURCES, Toolchain, toolchain
 _NAME = "model"
 
 
-def static_tools(tools: Toolchain, architecture: str) -> Toolchain:
-    """The tools for static programs: zig has them for musl only."""
-    if tools.compiler[: len(ZIG)] != ZIG:
+def static_tools(target: Target, small: bool = False) -> Toolchain:
+    """The tools for static programs: this machine's, or zig's with musl.
+
+    small: whether to take zig's, if they are there: programs with musl are much smaller.
+
+    Raises UsageError if there are no tools for the target.
+    """
+    tools = toolchain(target)
+    if tools.compiler[: len(ZIG)] != ZIG and not (small and importlib.util.find_spec("ziglang")):
         return tools
-    return replace(tools, compiler=(*ZIG, "cc", "-target", f"{architecture}-linux-musl"))
+    return replace(tools, compiler=(*ZIG, "cc", "-target", f"{target.architecture}-linux-musl"))
 
 
 def static_program(program: Program, threads: int) -> bytes:
@@ -39,7 +47,7 @@ def static_program(program: Program, threads: int) -> bytes:
             "an agent without Python runs models with fixed shapes: expected shapes=, found open "
             "dimensions"
         )
-    tools = static_tools(toolchain(program.target), program.target.architecture)
+    tools = static_tools(program.target)
     places, file_bytes = places_of([program], _NAME, "inside")
     with scratch_folder() as scratch:
         include = scratch / "include"
