@@ -34,13 +34,15 @@ def test_a_load_takes_its_bytes_and_the_latency():
 
 def test_padding_takes_a_cycle_for_each_tile():
     _, spans = spans_of("load inp columns=4 top=9 bottom=9 left=9 right=9\nfinish")
-    assert spans[0] == (1, 1 + 3 + 19 * 22)
+    assert spans[0] == (1, 1 + 3 + 19 * 22)  # longer than the latency
+    _, spans = spans_of("load inp columns=4 rows=3 stride=9 top=1 left=2 right=3 bottom=1\nfinish")
+    assert spans[0] == (1, 1 + 3 + 50 + 3 * 4 + 2 * 5 + 3 + 9)  # what comes before is hidden
 
 
 def test_steps_of_the_matrix_unit_and_the_alu_take_their_cycles():
     text = "uop\nuop\nload uop columns=2\ngemm end=2 outer=3 inner=5\nalu add end=1 inner=7\nfinish"
     counts, spans = spans_of(text, replace(PLAIN, gemm_cycles=2, alu_cycles=4))
-    assert [end - start for start, end in spans] == [3 + 1 + 50, 3 + 60, 3 + 28, 3]
+    assert [end - start for start, end in spans] == [3 + 2 + 50, 3 + 60, 3 + 28, 3]
     assert (counts.gemm_cycles, counts.alu_cycles) == (60, 28)
     assert counts.utilisation == 60 / counts.cycles
 

@@ -3,8 +3,9 @@
 The model is that of `runtime/csrc/accel_clock.c`.  Units run in parallel.  An instruction takes its
 tokens, then `instruction_cycles`, then its work, then it gives its tokens.  A step of the matrix
 unit takes `gemm_cycles`, one of the ALU `alu_cycles`.  The rows of a copy are bursts, each of which
-occupies its channel for bytes / `dma_bytes` cycles.  Units that want the same channel take turns.
-A copy is done `dma_latency` after its last burst.  The machine fetches an instruction in
+occupies its channel for bytes / `dma_bytes` cycles, or a cycle for each tile if tiles are smaller.
+Units that want the same channel take turns.  Bytes that are read come `dma_latency` later; tiles
+and padding go into the buffer in order, one in a cycle.  The machine fetches an instruction in
 16 / `dma_bytes` cycles, through a port of its own.
 """
 

@@ -60,6 +60,7 @@ class Memory(Enum):
 
 INSTRUCTION_BITS = 128
 """Width of an encoded instruction."""
+INSTRUCTION_BYTES = INSTRUCTION_BITS // 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +72,8 @@ class Machine:
     block_out: columns of a product.
     operand: element type of inputs, weights and results, `i8` or `i16`.
     inp_bytes, wgt_bytes, acc_bytes, out_bytes, uop_bytes: sizes of the on-chip buffers, in bytes.
-    dma_bytes: bytes that a channel to DRAM moves in a cycle.  Loads share the read channel; the
-        store unit has the write channel.
+    dma_bytes: bytes that a channel to DRAM moves in a cycle, of one tile at most.  Loads share the
+        read channel; the store unit has the write channel.
     dma_latency: cycles from the request of a burst to its first bytes.
     burst_bytes: upper bound on the bytes of a burst; between bursts another unit gets its turn.
     command_depth: instructions that fit the queue of a unit.
@@ -101,7 +102,7 @@ class Machine:
     token_depth: int = 512
     gemm_cycles: int = 1
     alu_cycles: int = 2
-    instruction_cycles: int = 2
+    instruction_cycles: int = 6
 
     def __post_init__(self) -> None:
         for f in fields(self):

@@ -24,9 +24,7 @@ from .instructions import (
     Store,
     layout,
 )
-from .machine import INSTRUCTION_BITS, Machine, Memory
-
-INSTRUCTION_BYTES = INSTRUCTION_BITS // 8
+from .machine import INSTRUCTION_BYTES, Machine, Memory
 
 
 @dataclass(frozen=True, slots=True)

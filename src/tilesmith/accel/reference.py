@@ -117,7 +117,7 @@ class Reference:
             acc[dst] = (exact + (0 if x.reset else acc[dst])).astype(np.int32)
 
     def _alu(self, x: Alu) -> None:
-        acc, combine = self.buffers[Memory.ACC], _operation(x.op, self.buffers[Memory.ACC][0].size)
+        acc, combine = self.buffers[Memory.ACC], operation(x.op, self.buffers[Memory.ACC][0].size)
         limits = np.iinfo(self.machine.operand.numpy)
         for i, j, step in self._loop(x):
             dst, src = _addresses(x, i, j, step)
@@ -151,7 +151,7 @@ Combine = Callable[[np.ndarray, np.ndarray, np.ndarray, int], np.ndarray]
 
 
 @cache
-def _operation(op: AluOp, size: int) -> Combine:
+def operation(op: AluOp, size: int) -> Combine:
     """The interpreter of an operation on tiles of `size` elements."""
     builder = LoopBuilder(op.value)
     a, b, c = (builder.input(v.name, TensorType(i32, (size,))) for v in (A, B, C))

