@@ -67,6 +67,8 @@ def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
 
 IN_PLACE = {
     "cli/__init__.py": "a report in a new folder",
+    "agent/settings.py": "new files, exclusively, as secret from their first byte",
+    "agent/store.py": "renames by itself, in the folder of objects",
     "codegen/c/compiler.py": "in a scratch folder",
     "compat/tvm/auto_scheduler.py": "appends to a log",
     "compat/tvm/autotvm/callback.py": "appends to a log",
@@ -81,6 +83,7 @@ IN_PLACE = {
     "runtime/standalone/objects.py": "in a scratch folder",
     "runtime/standalone/operator.py": "in the folder of `filled`",
     "runtime/standalone/operators.py": "in a scratch folder",
+    "runtime/standalone/program.py": "in a scratch folder",
     "runtime/standalone/plugin.py": "in the folder of `filled`",
     "runtime/standalone/wasm.py": "in the folder of `filled`",
     "runtime/tsm.py": "an entry of the archive that `written` writes",

@@ -8,7 +8,7 @@ from pathlib import Path
 from tilesmith.codegen import targets
 from tilesmith.runtime.standalone.program import static_tools
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import scratch_folder
+from tilesmith.support.folders import scratch_folder, written
 from tilesmith.support.version import VERSION
 
 SOURCE = Path(__file__).with_name("csrc") / "agent.c"
@@ -42,7 +42,8 @@ def build_agent(
         defined = (f'-DVERSION="{VERSION}"', f"-DPENALTY={penalty}")
         tools.link([SOURCE], made, *flags, *defined)
         try:
-            path.write_bytes(made.read_bytes())
+            with written(path) as f:
+                f.write(made.read_bytes())
             path.chmod(0o755)
         except OSError as e:
             raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from None
