@@ -143,3 +143,6 @@ def test_damaged_files_are_refused(files: tuple[Path, Path]) -> None:
         ts.ncnn.load(*files, shapes={"data": SHAPE})
     with pytest.raises(ts.ModelError, match="No such file"):
         ts.ncnn.load(files[0].with_name("absent.param"), files[1])
+    files[0].write_bytes((7767517).to_bytes(4, "little") + bytes(8))
+    with pytest.raises(ts.ModelError, match=r"expected a \.param file in text"):
+        ts.ncnn.load(*files)

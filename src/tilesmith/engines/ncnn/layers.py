@@ -26,6 +26,9 @@ _NCNN: Any = ncnn  # a module in C++ without types
 _TYPE = "Tilesmith"
 """The type of our layers in the network's text."""
 
+_MAGIC = b"7767517"
+"""The beginning of a network's text."""
+
 _FAILED = -1
 """A status of ncnn's functions: not 0, which stands for success."""
 
@@ -110,6 +113,7 @@ def load(
     Raises ModelError for damaged files, and the errors of `compile`.
     """
     files = Path(param), Path(bin)
+    _check_text(files[0])
     replaced = segments(files, shapes or {}, types, keep)
     request = Request.of(None, options, threads=threads)
     parts: dict[str, tuple[Segment, Executable]] = {}
@@ -132,6 +136,20 @@ def _maker(parts: Mapping[str, tuple[Segment, Executable]]) -> Callable[[], _Com
         return layer
 
     return make
+
+
+def _check_text(param: Path) -> None:
+    """Raises ModelError for a network that is not text."""
+    try:
+        with param.open("rb") as f:
+            head = f.read(len(_MAGIC))
+    except OSError as e:
+        raise ModelError(f"{param}: {e.strerror or e}") from e
+    if head != _MAGIC:
+        raise ModelError(
+            f"{param}: expected a .param file in text, which begins with {_MAGIC.decode()}, found "
+            f"{head!r}; a .param.bin file has no names by which layers could be replaced"
+        )
 
 
 def _text(param: Path, replaced: Sequence[Segment]) -> str:
