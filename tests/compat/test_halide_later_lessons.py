@@ -70,6 +70,12 @@ def test_a_file_for_another_processor_has_its_instructions(tmp_path):
     assert "aarch64" in made.header.read_text()
 
 
+def test_the_loops_are_written_as_text(tmp_path):
+    brighter, source, offset = _brighter()
+    brighter.compile_to_lowered_stmt(tmp_path / "loops.txt", [source, offset])
+    assert "for y in parallel(10):" in (tmp_path / "loops.txt").read_text()
+
+
 def test_sizes_and_inputs_of_a_file_must_be_stated(tmp_path):
     brighter, source, offset = _brighter()
     with pytest.raises(UsageError, match=r"expected all inputs as arguments, found source"):

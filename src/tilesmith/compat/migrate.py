@@ -22,6 +22,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider, QualifiedNameProvider
 
 from tilesmith.support.errors import TilesmithError, UsageError
+from tilesmith.support.folders import write_text
 
 from . import tvm
 from .halide.schedules import ELSEWHERE as HALIDE
@@ -269,7 +270,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     old, new = (t.splitlines(keepends=True) for t in (before, after))
     diff = "".join(difflib.unified_diff(old, new, *names))
     if given.write:
-        given.script.write_text(after, encoding="utf-8")
+        write_text(given.script, after)
     if given.json:
         print(json.dumps({"diff": diff, "left": [{"line": n, "why": t} for n, t in left]}))
         return

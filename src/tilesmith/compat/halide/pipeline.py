@@ -16,6 +16,7 @@ from tilesmith.ir.expr import Expr, Load, const
 from tilesmith.loop.nodes import Func as Loops
 from tilesmith.runtime.arguments import KernelFunction
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import write_text
 from tilesmith.te.rewrite import loads
 from tilesmith.tuning.operators import ExportedOperator, export_op
 
@@ -228,7 +229,7 @@ class Pipeline:
         target: Target | None = None,
     ) -> None:  # fmt: skip
         """Write the loops as text, for the sizes that the program states."""
-        Path(filename).write_text(str(self.lowered(self.estimated(), arguments).loops("main")))
+        write_text(Path(filename), str(self.lowered(self.estimated(), arguments).loops("main")))
 
     def apply_autoscheduler(self, *given: Any, **params: Any) -> None:
         """Let Tilesmith choose the schedule."""
