@@ -67,6 +67,13 @@ def test_it_writes_an_executable(tilesmith, model, data, tmp_path):
     assert f"wrote {product}" in found.out and tilesmith("run", product).code == 0
 
 
+def test_export_writes_a_library_that_trains(tilesmith, model, tmp_path):
+    found = tilesmith("export", model, "-o", tmp_path / "lib", "--train", "--json").json
+    assert any(name.endswith("_train.h") for name in found["files"])
+    found = tilesmith("export", model, "-o", tmp_path / "lib", "--train", "--format", "c")
+    assert found.code and "--train writes a shared library" in found.err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

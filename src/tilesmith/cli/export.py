@@ -16,11 +16,20 @@ from tilesmith.cli.arguments import JsonFlag, ModelArgument, SignOption, levels,
 from tilesmith.cli.console import compiling, print_json, size_text
 from tilesmith.cli.models import check_file, open_model
 from tilesmith.cli.outputs import check_output_folder
+from tilesmith.cli.train import (
+    LossOption,
+    OptimizerOption,
+    RateOption,
+    TrainableOption,
+    optimizer_of,
+)
 from tilesmith.driver.exporting import exported
 from tilesmith.driver.request import Request
 from tilesmith.runtime.signing import secret_key
 from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.objects import WeightsPlace
+from tilesmith.support.errors import UsageError
+from tilesmith.training.trainer import Trainer
 
 
 @with_options
@@ -51,6 +60,14 @@ def command(
             help="Oldest version of glibc to run with; needs ziglang (default: this machine's).",
         ),
     ] = None,
+    train: Annotated[
+        bool,
+        typer.Option("--train", help="Write a library that trains the model (docs/training.md)."),
+    ] = False,
+    loss: LossOption = "cross_entropy",
+    optimizer: OptimizerOption = "adamw",
+    rate: RateOption = None,
+    trainable: TrainableOption = None,
     sign: SignOption = None,
     json: JsonFlag = False,
 ) -> None:
@@ -60,7 +77,16 @@ def command(
     check_output_folder(folder)
     if sign is not None:
         secret_key(sign)
-    if model.suffix == ".tsm" or wanted.options.precision == "auto":
+    if train:
+        if format != "shared" or glibc is not None or sign is not None:
+            raise UsageError("--train writes a shared library; leave out --format, --glibc, --sign")
+        trainer = Trainer(
+            model, loss=loss, optimizer=optimizer_of(optimizer, rate),
+            trainable=tuple(trainable) if trainable else None, options=wanted.options,
+            shapes=wanted.shapes,
+        )  # fmt: skip
+        made = trainer.export(folder, called, targets=levels(wanted.options.target))
+    elif model.suffix == ".tsm" or wanted.options.precision == "auto":
         made = open_model(model, wanted).export(folder, called, format, weights, sign, glibc)
     else:
         with compiling(model.name, wanted.options.target):

@@ -33,6 +33,23 @@ _SIZE = 32
 """Samples in a batch, if neither the user nor the model says it."""
 
 
+LossOption = Annotated[str, typer.Option("--loss", help=f"One of {', '.join(LOSSES)}.")]
+OptimizerOption = Annotated[
+    str, typer.Option("--optimizer", help=f"One of {', '.join(OPTIMIZERS)}.")
+]
+RateOption = Annotated[
+    float | None, typer.Option("--rate", help="Learning rate (default: the optimiser's).")
+]
+TrainableOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trainable",
+        metavar="PATTERN",
+        help="Name or pattern of weights to train, like 'head.*' (repeatable; default: all).",
+    ),
+]
+
+
 @with_options
 def command(
     model: SourceArgument,
@@ -46,29 +63,15 @@ def command(
         Path | None,
         typer.Option("--validation", help="Data that are evaluated after each epoch."),
     ] = None,
-    loss: Annotated[
-        str, typer.Option("--loss", help=f"One of {', '.join(LOSSES)}.")
-    ] = "cross_entropy",
-    optimizer: Annotated[
-        str, typer.Option("--optimizer", help=f"One of {', '.join(OPTIMIZERS)}.")
-    ] = "adamw",
-    rate: Annotated[
-        float | None,
-        typer.Option("--rate", help="Learning rate (default: the optimiser's)."),
-    ] = None,
+    loss: LossOption = "cross_entropy",
+    optimizer: OptimizerOption = "adamw",
+    rate: RateOption = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data.")] = 1,
     batch: Annotated[
         int | None,
         typer.Option("--batch", min=1, help=f"Its samples (default: the model's, or {_SIZE})."),
     ] = None,
-    trainable: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--trainable",
-            metavar="PATTERN",
-            help="Name or pattern of weights to train, like 'head.*' (repeatable; default: all).",
-        ),
-    ] = None,
+    trainable: TrainableOption = None,
     metric: Annotated[
         list[str] | None,
         typer.Option("--metric", help=f"Measure beside the loss: {', '.join(METRICS)}."),
@@ -108,7 +111,7 @@ def command(
     elif resume:
         raise UsageError("--resume goes on from a checkpoint: give --checkpoint FILE")
     trainer = Trainer(
-        model, loss=loss, optimizer=_optimizer(optimizer, rate), metrics=tuple(metric or ()),
+        model, loss=loss, optimizer=optimizer_of(optimizer, rate), metrics=tuple(metric or ()),
         trainable=tuple(trainable) if trainable else None, clip_norm=clip_norm,
         accumulate=accumulate, lora=_ranks(lora or ()),
         options=request.options, shapes=request.shapes,
@@ -144,7 +147,8 @@ def command(
         print(f"wrote {output} ({size_text(written)})")
 
 
-def _optimizer(name: str, rate: float | None) -> str | Optimizer:
+def optimizer_of(name: str, rate: float | None) -> str | Optimizer:
+    """The optimiser with a rate; the name alone without one."""
     return OPTIMIZERS[name](rate) if rate is not None and name in OPTIMIZERS else name
 
 

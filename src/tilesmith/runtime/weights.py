@@ -130,6 +130,18 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     Raises UsageError if it can't be written.
     """
+    text = safetensors_header(arrays)
+    try:
+        with written(path) as f:
+            f.write(len(text).to_bytes(8, "little") + text)
+            for a in arrays.values():
+                f.write(np.ascontiguousarray(a).tobytes())
+    except OSError as e:
+        raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
+
+
+def safetensors_header(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The header of a `.safetensors` file: the types, shapes and places of arrays in JSON."""
     names = {d.numpy: name for name, d in _TYPES.items()}
     header: dict[str, Any] = {}
     end = 0
@@ -139,11 +151,4 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             "dtype": names[a.dtype], "shape": a.shape, "data_offsets": (begin, end),
         }  # fmt: skip
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the padding aligns the arrays
-    try:
-        with written(path) as f:
-            f.write(len(text).to_bytes(8, "little") + text)
-            for a in arrays.values():
-                f.write(np.ascontiguousarray(a).tobytes())
-    except OSError as e:
-        raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
+    return text + b" " * (-len(text) % 8)  # the padding aligns the arrays

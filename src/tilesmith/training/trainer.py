@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilesmith.driver.entry import of_frontend
+from tilesmith.driver.exporting import export
 from tilesmith.driver.request import Request
 from tilesmith.frontend.load import load, recognised
 from tilesmith.frontend.onnx import ONNX
@@ -23,6 +24,7 @@ from tilesmith.graph.nodes import Data, Graph
 from tilesmith.ir.dtypes import bf16
 from tilesmith.runtime.arrays import to_numpy
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.standalone.objects import Exported
 from tilesmith.runtime.weights import read_safetensors, write_safetensors
 from tilesmith.support.arguments import checked, each, shown
 from tilesmith.support.errors import ModelError, UsageError
@@ -32,6 +34,7 @@ from tilesmith.support.options import Options
 from .batches import Arrays, Batches, as_arrays, expect, inputs_of, sized
 from .epochs import METRICS, Epoch
 from .faults import first_fault
+from .library import train_header, with_states
 from .lora import adapters_of, merged, ranks_of, with_adapters
 from .losses import LOSSES, Loss
 from .optimizers import OPTIMIZERS, Optimizer, check_limit
@@ -45,6 +48,7 @@ from .step import (
     loss_graph,
     moment_name,
     moments_of,
+    step_graph,
 )
 from .weights import EVERYTHING, chosen, contents, with_contents
 
@@ -309,6 +313,45 @@ class Trainer:
         Raises UsageError if it can't be written.
         """
         write_safetensors(Path(path), self._checkpoint())
+
+    @checked(UsageError)
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        name: str = "model",
+        batch: Any = None,
+        targets: Sequence[str] = (),
+    ) -> Exported:
+        """Write a C library that trains, without Python: `NAME_train.h` has a step, `NAME_save` and
+        `NAME_load`.  An instance of the model begins with the weights as they are now.
+
+        folder, name, targets: as for `ts.export`.
+        batch: a batch with the sizes of those to come (default: the model's own sizes).
+
+        Raises ModelError for a batch that does not fit the model, and the errors of `ts.export`;
+        UsageError for accumulated gradients, which need two programs.
+        """
+        if self._recipe.accumulate > 1:
+            raise UsageError("export: expected accumulate=1, found more: a library has one step")
+        if batch is None:
+            batch = self._sizes()
+        plan, _ = self._checked(batch, "batch")
+        graph = step_graph(plan.model, self._names, self._recipe, plan.labels)
+        graph = with_states(graph, self._states)
+        made = export(
+            graph, Path(folder), name, targets=targets, weights="inside", options=self._options
+        )
+        header = made.header.with_name(f"{name}_train.h")
+        header.write_text(train_header(name, graph, self._checkpoint()), encoding="utf-8")
+        return replace(made, files=(*made.files, header))
+
+    def _sizes(self) -> list[np.ndarray]:
+        """A batch of zeros.  Raises UsageError for a model with open sizes."""
+        types = [v.type for v in inputs_of(self._model)]
+        types.append(self._recipe.loss.labels(self._model.outputs[self._recipe.output].type, ()))
+        if not all(t.is_static for t in types):
+            raise UsageError("export: the model has open sizes: expected a batch, found none")
+        return [np.zeros(t.static_shape, t.dtype.numpy) for t in types]
 
     @checked(UsageError)
     def restore(self, path: str | os.PathLike[str]) -> None:
