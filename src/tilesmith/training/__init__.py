@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .optimizers import LAMB, SGD, Adagrad, Adam, AdamW, RMSprop
     from .schedules import Constant, Cosine, StepDecay, WarmUp
     from .trainer import Trainer
+    from .workers import gloo
 
 __all__ = [
     "CTC",
@@ -49,6 +50,7 @@ __all__ = [
     "Trainer",
     "Triplet",
     "WarmUp",
+    "gloo",
 ]
 
 __getattr__, __dir__ = exports(
@@ -61,5 +63,6 @@ __getattr__, __dir__ = exports(
         "tilesmith.training.optimizers": "LAMB SGD Adagrad Adam AdamW RMSprop",
         "tilesmith.training.schedules": "Constant Cosine StepDecay WarmUp",
         "tilesmith.training.trainer": "Trainer",
+        "tilesmith.training.workers": "gloo",
     },
 )

@@ -42,6 +42,8 @@ class Recipe:
     loss, optimizer: the formulas.
     clip_norm: limit of the norm of all gradients together.
     accumulate: the number of batches whose gradients an optimiser step averages.
+    is_apart: whether a program of its own changes the weights, after gradients were averaged over
+        processes.
     output: the number of the model's output with the predictions.
     metrics: names of metrics besides the loss; methods of the loss.
     low: the type of products' operands in a step; None for their own.
@@ -51,6 +53,7 @@ class Recipe:
     optimizer: Optimizer
     clip_norm: float | None
     accumulate: int
+    is_apart: bool
     output: int
     metrics: tuple[str, ...]
     low: DType | None
@@ -58,7 +61,12 @@ class Recipe:
 
 def moments_of(recipe: Recipe) -> tuple[str, ...]:
     """The names of the tensors that are kept for each weight, all 0 at first."""
-    return (*recipe.optimizer.moments, *([_SUM] if recipe.accumulate > 1 else []))
+    return (*recipe.optimizer.moments, *([_SUM] if has_sums(recipe) else []))
+
+
+def has_sums(recipe: Recipe) -> bool:
+    """Whether sums of gradients are states."""
+    return recipe.accumulate > 1 or recipe.is_apart
 
 
 def moment_name(weight: str, moment: str) -> str:
@@ -125,7 +133,7 @@ def step_graph(
 
     weights: names of the constants that are trained.
     is_last: whether the batch is the last one of those whose gradients are averaged.  Only its
-        step changes the weights.
+        step changes the weights, unless they are changed apart (`update_graph`).
 
     Raises UnsupportedError, which names each node without a gradient.
     """
@@ -148,7 +156,8 @@ def step_graph(
     after = dict(zip(forward.output_names, outputs[:first], strict=True))
     gradients = dict(zip(weights, outputs[first:], strict=True))
     count = state(STEP, _COUNT)
-    if recipe.accumulate > 1:
+    is_last = is_last and not recipe.is_apart
+    if has_sums(recipe):
         for name, g in gradients.items():
             total = moment_name(name, _SUM)
             gradients[name] = state(total, g.type) + g * (1 / recipe.accumulate)
@@ -159,12 +168,41 @@ def step_graph(
     after[STEP] = count + 1
     is_finite = abs(after["loss"]) < math.inf
     after |= {n: where(is_finite, new, before[n]) for n, new in after.items() if n in before}
+    made = _in_place(b, after)
+    return made if recipe.low is None else low_products(made, recipe.low)
+
+
+def update_graph(name: str, types: Mapping[str, TensorType], recipe: Recipe) -> Graph:
+    """The new weights and moments after the last of the batches whose gradients are averaged.
+
+    types: of the weights, by name.
+    """
+    b, before = Builder(name), {}
+
+    def state(name: str, type: TensorType) -> Value:
+        if name not in before:
+            before[name] = b.input(name, type)
+        return before[name]
+
+    pairs = {n: (state(n, t), state(moment_name(n, _SUM), t)) for n, t in types.items()}
+    count = state(STEP, _COUNT).cast(f64) - 1.0
+    after = _updated(state, count, pairs, recipe)
+    after |= {moment_name(n, _SUM): zeros(b, t) for n, t in types.items()}
+    return _in_place(b, after)
+
+
+def sums_of(weights: Sequence[str]) -> list[str]:
+    """The names of the states that hold sums of gradients."""
+    return [moment_name(n, _SUM) for n in weights]
+
+
+def _in_place(b: Builder, after: Mapping[str, Value]) -> Graph:
+    """The graph of values after a step, of which each state lives in the memory of its input."""
     made = b.finish([*after.values()], [*after])
     places = {v.name: i for i, v in enumerate(made.inputs)}
     homes = tuple((o, places[n]) for o, n in enumerate(after) if n in places)
     names = [f"new_{n}" if n in places else n for n in after]
-    made = replace(made, in_place=homes, output_names=tuple(names))
-    return made if recipe.low is None else low_products(made, recipe.low)
+    return replace(made, in_place=homes, output_names=tuple(names))
 
 
 def _updated(

@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tilesmith.driver.entry import of_frontend
+from tilesmith.driver.entry import compile, of_frontend
 from tilesmith.driver.exporting import export
 from tilesmith.driver.request import Request
 from tilesmith.frontend.load import load, recognised
 from tilesmith.frontend.onnx import ONNX
 from tilesmith.frontend.onnx.export import save_model, save_onnx
 from tilesmith.frontend.onnx.retrained import with_weights
+from tilesmith.graph.builder import array_type
 from tilesmith.graph.nodes import Data, Graph
 from tilesmith.ir.dtypes import bf16
 from tilesmith.runtime.arrays import to_numpy
@@ -43,14 +44,18 @@ from .step import (
     STEP,
     Recipe,
     drawing,
+    has_sums,
     kept_values,
     labels_name,
     loss_graph,
     moment_name,
     moments_of,
     step_graph,
+    sums_of,
+    update_graph,
 )
 from .weights import EVERYTHING, chosen, contents, with_contents
+from .workers import Average, average_all
 
 _EPOCH, _BATCH, _TOTALS = "train.epoch", "train.batch", "train.totals"
 """The arrays of a checkpoint that are not states of the training step."""
@@ -79,6 +84,7 @@ class Trainer:
         output: str | None = None,
         accumulate: int = 1,
         lora: Mapping[str, int] | None = None,
+        average: Average | None = None,
         options: Options | None = None,
         **source: Any,
     ) -> None:
@@ -93,6 +99,9 @@ class Trainer:
         accumulate: number of batches whose gradients are averaged for each step of the optimiser.
         lora: the rank of low-rank adapters, by names or patterns of weights of two or more axes.
             The adapters are trained instead of these weights.
+        average: replaces the elements of an array by their averages over the processes that train
+            together, each on batches of its own, such as `ts.training.gloo()`.  All make the same
+            trainer and call `fit` alike.
         source: arguments of `compile` that say how a model is read or compiled: `example_inputs`,
             `shapes`, `threads`, `precision`,
             `memory_limit` and others.  A memory limit bounds the bytes of intermediate values of a
@@ -135,6 +144,7 @@ class Trainer:
         self._recipe = Recipe(
             loss=loss, optimizer=optimizer, clip_norm=clip_norm, output=number,
             metrics=tuple(dict.fromkeys(metrics)), accumulate=accumulate,
+            is_apart=average is not None,
             low=_PRECISIONS[precision],
         )  # fmt: skip
         if not self._model.outputs[number].dtype.is_float:
@@ -157,6 +167,8 @@ class Trainer:
             )
         if not self._names:
             raise UsageError("trainable: expected at least one name or pattern, found none")
+        self._average = average
+        self._update: Executable | None = None
         self._states = self._initial()
         self._epoch, self._batch = 0, 0
         self._totals = np.zeros(2 + len(self._recipe.metrics))
@@ -329,10 +341,10 @@ class Trainer:
         batch: a batch with the sizes of those to come (default: the model's own sizes).
 
         Raises ModelError for a batch that does not fit the model, and the errors of `ts.export`;
-        UsageError for accumulated gradients, which need two programs.
+        UsageError for accumulated gradients and several processes, which need two programs.
         """
-        if self._recipe.accumulate > 1:
-            raise UsageError("export: expected accumulate=1, found more: a library has one step")
+        if has_sums(self._recipe):
+            raise UsageError("export: expected accumulate=1 and one process: one program is a step")
         if batch is None:
             batch = self._sizes()
         plan, _ = self._checked(batch, "batch")
@@ -420,6 +432,8 @@ class Trainer:
         parts = self._recipe.accumulate
         exe = plan.training(is_last=self._batches % parts == parts - 1)
         found = self._run(exe, plan, arrays)
+        if self._average is not None:
+            self._together(self._average, found)
         if not math.isfinite(found[0]):
             graph = loss_graph(drawing(plan.model), self._names, self._recipe, plan.labels)
             fault = first_fault(graph, self._given(plan, arrays))
@@ -429,6 +443,25 @@ class Trainer:
                 "set clip_norm, or look for such numbers in the batch"
             )
         self._add(self._totals, arrays, found)
+
+    def _together(self, average: Average, found: list[float]) -> None:
+        """Average the results of a batch over the processes.  After the last of the batches whose
+        gradients are averaged, make a step.
+
+        found: the loss and the metrics; gets their averages.
+        """
+        mean = np.array(found)
+        average_all(average, [mean])
+        found[:] = mean.tolist()
+        if self._batches % self._recipe.accumulate or not math.isfinite(found[0]):
+            return
+        kept = (self._states[v.name] for v, _ in kept_values(self._model) if v.dtype.is_float)
+        average_all(average, [*(self._states[n] for n in sums_of(self._names)), *kept])
+        if self._update is None:
+            types = {n: array_type(self._states[n]) for n in self._names}
+            graph = update_graph(self._model.name, types, self._recipe)
+            self._update = compile(graph, options=self._options)
+        self._update(*(self._states[s.name] for s in self._update.inputs))
 
     def _run(self, exe: Executable, plan: Plan, arrays: Arrays) -> list[float]:
         """The loss and the metrics of a batch."""
