@@ -67,6 +67,9 @@ def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
 
 IN_PLACE = {
     "cli/__init__.py": "a report in a new folder",
+    "accel/doc.py": "a page of this project, by its developers",
+    "accel/header.py": "a header of this project, by its developers",
+    "accel/rtl/verilate.py": "in the folder of a simulation",
     "agent/settings.py": "new files, exclusively, as secret from their first byte",
     "agent/store.py": "renames by itself, in the folder of objects",
     "codegen/c/compiler.py": "in a scratch folder",

@@ -29,6 +29,7 @@ from tilesmith.runtime.standalone.objects import Exported
 from tilesmith.runtime.weights import read_safetensors, write_safetensors
 from tilesmith.support.arguments import checked, each, shown
 from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.folders import write_text
 from tilesmith.support.foreign import is_module
 from tilesmith.support.options import Options
 
@@ -354,7 +355,7 @@ class Trainer:
             graph, Path(folder), name, targets=targets, weights="inside", options=self._options
         )
         header = made.header.with_name(f"{name}_train.h")
-        header.write_text(train_header(name, graph, self._checkpoint()), encoding="utf-8")
+        write_text(header, train_header(name, graph, self._checkpoint()))
         return replace(made, files=(*made.files, header))
 
     def _sizes(self) -> list[np.ndarray]:
