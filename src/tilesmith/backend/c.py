@@ -1,11 +1,12 @@
 """Portable C: serial loops over scalars, which a C compiler vectorises.  Programs for `SOURCE` are
 stored as text.
 
-The schedules are those for CPUs: their tiles fit registers and caches, and C compilers unroll
-constant loops over local arrays and keep the arrays in registers.  `VECTORS` writes the vector
-loops that LLVM would get, in the vector extensions of GCC and Clang.  It serves single kernels
-only.  `C` and `SOURCE` do not use Winograd's algorithm, because its transforms need unrolled loops
-to become sums with constant factors.
+The schedules are those for CPUs.  Their tiles fit registers and caches: C compilers unroll constant
+loops over local arrays and keep the arrays in registers.  `C` and `SOURCE` do not use Winograd's
+algorithm, because its transforms are short sums only if our own lowering has unrolled their loops.
+
+`VECTORS` serves single kernels.  It writes the same vector loops as for LLVM, in the vector
+extensions of GCC and Clang.
 """
 
 from __future__ import annotations

@@ -238,14 +238,15 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --operators and --templates to a verb that compiles.  Replace each parameter that is a
-    dataclass of options by one command-line option per field.  The dataclasses are `Options`,
-    `TuneOptions` and `Request`, whose field `options` is replaced by the fields of `Options`.
-    `Annotated[Request, "shapes", ...]` selects fields of `Request`.
+    """Give a verb that compiles its command-line options: --operators, --templates, and one for
+    each field of its parameters of type `Options`, `TuneOptions` or `Request`.
 
-    A field that is not on the command line keeps its default; for `Options`, the environment
-    overrides the default.  If a verb has a parameter with a field's name, the verb defines that
-    option itself.
+    `Request` contributes the fields of its `Options`, too.  `Annotated[Request, "shapes", ...]`
+    selects fields of `Request`.  If the verb has a parameter with a field's name, the verb defines
+    that option itself.
+
+    A field that is not on the command line keeps its default.  The environment overrides the
+    defaults of `Options`.
     """
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, type] = {}

@@ -388,7 +388,7 @@ class Arithmetic:
                 second = tuple(i + run for i in first)
                 x, y = (self._pick(type_, a, picks) for picks in (first, second))
                 a = self._pair(op, dtype, groups * run, x, y)
-            else:  # combine the last lane of every run with the first, then drop the last lane
+            else:  # in every run, combine the last lane with the first one, then drop the last lane
                 short = run - 1
                 keep = tuple(g * run + i for g in range(groups) for i in range(short))
                 rest = self._pick(type_, a, keep)

@@ -203,9 +203,9 @@ def expand_math(func: Func, target: Target) -> Func:
     expanded = _with_expansions(func, scales(target), calls, alone)
     if max(calls.values(), default=0) <= MOST_EXPANDED:
         return expanded
-    return _with_expansions(
-        func, scales(target), calls, alone
-    )  # the second pass knows all frequent functions
+    # The first pass counted all calls, so the second one knows from the start which functions are
+    # called too often to be expanded.
+    return _with_expansions(func, scales(target), calls, alone)
 
 
 def expand_functions(func: Func) -> Func:

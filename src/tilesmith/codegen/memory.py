@@ -114,7 +114,8 @@ class Memory:
         element = memory_type(buffer.dtype)
         by_level: dict[int, list[tuple[Expr, int]]] = {}
         for e, factor in terms:
-            # a term that reads memory is added in the scope that computes its value
+            # A term that reads memory has a value only inside the scope that computes it, so it is
+            # added there.  Other terms are added at the level of their innermost variable.
             is_fixed = values.needs_guard(e)[0]
             level = values.home_of(e).depth if is_fixed else self.env.level(e)
             by_level.setdefault(level, []).append((e, factor))

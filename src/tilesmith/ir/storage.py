@@ -122,7 +122,8 @@ def converted(e: Cast) -> Expr:
         whole = cast(value, i32) if value.dtype.is_float else value
         code = cast(whole, u8) & ((1 << e.type.bits) - 1)
     else:
-        # Integers beyond 2^24, which f32 rounds, are too large for all types but f8e8m0.
+        # f32 rounds integers beyond 2^24.  They are too large for every type but f8e8m0, which
+        # keeps only their exponent.
         code = cast(_encoded(_odd(value) if value.dtype is f64 else cast(value, f32), e.type), u8)
     return call("bitcast", code, dtype=e.type)
 

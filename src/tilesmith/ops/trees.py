@@ -25,7 +25,7 @@ WALKS = 8
 """Number of trees that are walked at the same time, to hide the latency of the loads in each step.
 """
 STEPS = 4
-"""Number of steps of all walks between two tests whether a walk still moves."""
+"""Number of steps that each walk takes before a test finds out whether any walk still moves."""
 ROWS = 8
 """Number of rows that walk through a group of trees before the next trees are read."""
 

@@ -110,7 +110,7 @@ def _with_feedback(
     """
     h = moments.astype(np.float64)
     diagonal = np.diagonal(h).copy()
-    diagonal[diagonal == 0] = 1.0  # an input with the moment 0 is always zero
+    diagonal[diagonal == 0] = 1.0  # a second moment of 0 means that the input is always zero
     np.fill_diagonal(h, diagonal + _DAMPING * diagonal.mean())
     spread = np.linalg.cholesky(np.linalg.inv(h)).T.astype(np.float32)
     scales = []

@@ -280,7 +280,9 @@ def stored_dtype(dtype: DType) -> np.dtype:
 
 
 def stored_shape(spec: TensorSpec) -> tuple[int | str, ...]:
-    """The shape of a tensor's native memory; () for a host type, stored as one number."""
+    """The shape of a tensor's native memory.  A value of Python (a string, list or dict) is
+    stored as one number that refers to it, so its shape is ().
+    """
     return () if spec.dtype.is_host else spec.shape
 
 

@@ -66,7 +66,7 @@ class Space:
     def _baseline(self) -> Candidate:
         try:
             self._asked({})
-        except ScheduleError:  # the analytic schedule may be impossible without constraints
+        except ScheduleError:  # the analytic schedule is possible only with other constraints
             return self.start
         return {}
 

@@ -158,8 +158,8 @@ def compare(
 
 
 def with_interval(a: Samples, b: Samples, load: float | None = None) -> Ratio:
-    """Like `ratio`, but also gives an interval.  The interval uses only the order of the rounds'
-    ratios, so it assumes no distribution.
+    """Like `ratio`, but also gives a confidence interval of 95%.  Its ends are two of the
+    sorted ratios of the rounds, so no distribution is assumed.
     """
     ordered = _ratios(a, b)
     count = len(ordered)

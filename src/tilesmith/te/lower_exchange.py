@@ -183,7 +183,11 @@ class _Exchange:
         return tuple(indices[k] for k in _OUTWARDS if k in indices)
 
     def written(self, shared: Buffer, kind: ForKind, writers: _Writers) -> Stmt:
-        """Let the `writers` along `kind` store their values contiguously in `shared`."""
+        """Let some of the threads store their values contiguously in `shared`.
+
+        kind: the axis of the block on which these threads lie.
+        writers: which indices on that axis write.
+        """
 
         def body(names: Mapping[ForKind, Var]) -> Stmt:
             t = names[kind]

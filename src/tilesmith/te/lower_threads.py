@@ -175,8 +175,10 @@ def is_launched(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -
 
 
 def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> None:
-    """Raises ScheduleError for an impossible scope of the buffers of `plan`: memory of a block
-    outside of blocks, the heap inside of them, or registers outside of the threads that use them.
+    """Raises ScheduleError for a scope that the buffers of `plan` can't have at their place.
+
+    Memory that a block of threads owns exists only inside a block, and the heap only outside.
+    Registers exist only inside the thread that uses them.
     """
     in_launch = is_launched(state, plans, plan)
     for buffer in plan.buffers:

@@ -46,8 +46,9 @@ NONE = Ratio(1.0, 1.0, 1.0, 0)
 """The speedup where the untuned model is kept."""
 SLOWER = "the model as a whole was slower with it"
 SHARES = (1.02, 0.97, 0.9)
-"""For each attempt, the ratio to the untuned time above which a decision is dropped.  The first
-ratio allows for noise.  The others serve to find the cause if the whole model is still slower.
+"""For each attempt, a limit of tuned time / untuned time.  A decision above the limit is dropped.
+The first limit allows for noise.  If the whole model is still slower than the untuned one, the next
+attempt drops more decisions.
 """
 
 

@@ -118,7 +118,7 @@ _NAMED: dict[str, ir.Var] = {}
 """The variable of each name: two `Var`s of one name are one variable."""
 
 PURE: set[ir.Expr] = set()
-"""The variables of all `Var`s."""
+"""The variables of our IR that stand for a `Var`; all others belong to reduction domains."""
 
 
 class Var(Expr):

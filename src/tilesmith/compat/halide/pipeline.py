@@ -205,7 +205,7 @@ class Pipeline:
         benchmark.  Sizes are those that the program states.  Returns the paths.
 
         filename_prefix: the path without a suffix; its last part names the function.
-        arguments: the images and parameters, in the order of the function's.
+        arguments: the images and parameters, in the order of the function's arguments.
 
         Raises UsageError for an image that is not among `arguments`.
         """

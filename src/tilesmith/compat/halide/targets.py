@@ -1,4 +1,4 @@
-"""Halide's targets: this machine, or a level of one of Tilesmith's."""
+"""Halide's targets, each as one of Tilesmith's: this machine, or a level such as x86-64-v3."""
 
 from __future__ import annotations
 

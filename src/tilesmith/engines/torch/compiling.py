@@ -135,5 +135,6 @@ def _metadata() -> Any:
     return None if context is None else context.fw_metadata
 
 
-# Dynamo first calls a backend after tracing, so it is told at import to trace recurrent modules.
+# Dynamo calls a backend only when it has traced a module.  So this tells Dynamo at import that it
+# must trace recurrent modules, too.
 trace_recurrent_modules(backend)

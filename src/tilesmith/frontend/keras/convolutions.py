@@ -33,11 +33,13 @@ def geometry(n: KerasNode, x: Value, kernel: Sequence[int], strides: Sequence[in
 
 
 def filters(n: KerasNode, index: int, rank: int) -> Value:
-    """Weight number `index`, transposed from [kernel..., a, b] to [b, a, kernel...]."""
+    """Weight number `index` with the last two axes in front: from [kernel..., inputs, outputs] to
+    [outputs, inputs, kernel...].  For transposed convolutions, inputs and outputs change places.
+    """
     w = n.weight(index)
     if w.type.rank != rank + 2:
         n.bad(f"expected filters of {rank + 2} axes, found {w.type}")
-    if n.major < 2 and n.is_first:  # Keras 1 stores filters of this layout as [b, a, kernel...]
+    if n.major < 2 and n.is_first:  # with channels first, Keras 1 stores filters in this form
         return w
     return w.transpose(rank + 1, rank, *range(rank))
 

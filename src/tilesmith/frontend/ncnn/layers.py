@@ -76,7 +76,7 @@ def convolution(n: LayerNode) -> Result:
     if n.attr_int("19", 0):
         n.unsupported("weights that are inputs (19=1)")
     is_product = n.layer.kind == "Convolution" and x.type.rank == 1
-    if is_product:  # ncnn multiplies a list of channels by a kernel of one element
+    if is_product:  # a list of channels is an image of one pixel
         x = n.reshape(x, (*x.type.shape, 1, 1))
     g, channels = _window(n, x), n.extent(x, 0)
     w = take(n, "weight", count, channels // groups, *g.kernel, flagged=True)

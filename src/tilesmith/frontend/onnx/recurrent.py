@@ -118,7 +118,8 @@ class _Cell:
     """The weights of one direction.
 
     recurrent: weights of the state.
-    bias: bias of the product with the state, [gates * hidden], if it is not part of the inputs.
+    bias: bias of the product with the state, [gates * hidden]; None if it is already added to the
+        products of the inputs.
     peephole: peephole weights, [3 * hidden].
     functions: names and parameters of the activations.
     """

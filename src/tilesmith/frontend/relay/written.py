@@ -330,7 +330,7 @@ def _from_front(w: Writer, places: Value, extents: Any) -> str:
 
 @_writes(gather.FromFront)
 def _front(w: Writer, n: Node) -> str:
-    """Cast indices to i64.  Relay does not check them."""
+    """Indices from the front, which are never negative, as i64.  Relay doesn't check the range."""
     return w.call("cast", w.name(n.inputs[0]), dtype="int64")
 
 

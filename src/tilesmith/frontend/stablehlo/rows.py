@@ -116,8 +116,8 @@ def compare(n: StablehloNode) -> Result:
 def _place(n: StablehloNode, x: Value) -> Value:
     """Integers in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN.
 
-    Bits of a float are ordered as an integer's, but for negative floats in reverse (IEEE 754,
-    5.10).
+    The bits of a float are read as an integer.  Then positive floats are in order, and negative
+    ones are in reverse order (IEEE 754, 5.10).
     """
     bits = n.add(ew.Bitcast(BY_NAME[f"i{x.dtype.bits}"]), x)
     return where(bits < 0, bits ^ ((1 << x.dtype.bits - 1) - 1), bits)

@@ -91,7 +91,9 @@ def _entries(table: memoryview) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handle(view: memoryview, position: int) -> tuple[int, int, int]:
-    """A block's position and size, stored at `position`, and the position after these numbers."""
+    """Read two numbers at `position`: the offset of a block and its size.  Returns them and the
+    position of what follows.
+    """
     offset, position = varint(view, position, len(view))
     size, position = varint(view, position, len(view))
     return offset, size, position

@@ -28,7 +28,10 @@ def new_sizes(n: OptionNode, x: Value) -> tuple[Dim, ...]:
 
 
 def coordinates(n: OptionNode, centred: str) -> str:
-    """The name of the formula for coordinates.  `centred`: its name for centres of pixels."""
+    """The name of the formula for coordinates.
+
+    centred: the name to return if coordinates refer to the centres of pixels.
+    """
     if n.option("align_corners"):
         if n.option("half_pixel_centers"):
             n.bad("expected one of align_corners and half_pixel_centers, found both")

@@ -146,7 +146,7 @@ class _Overwriting:
             return False  # control flow allocates the data when it computes their size
         own_symbols = symbols_defined(self.graph.producer[data])
         if not {*own_symbols}.isdisjoint(symbols_of(data.shape)):
-            return False  # the node that computes the data allocates their memory
+            return False  # the memory is allocated inside this node, once it knows the size
         own = self.given.get(result)  # the data must not overwrite this input too early
         return own is None or own not in self.uses or self.uses[own][-1] < self.uses[data][0]
 

@@ -130,7 +130,9 @@ def _schedule_output(
 
 
 def _inside(out: Compute, reducing: list[Compute]) -> list[int]:
-    """The output axes that a chain (softmax, a norm) reduces: their loops are inside the level."""
+    """The axes of `out` over which the chain of `reducing` (softmax, a norm) computes its sums or
+    maxima.  Loops over these axes lie inside the loop at which the chain is computed.
+    """
     domain = _domain(reducing[-1])
     if domain is None or out is reducing[-1]:
         return []

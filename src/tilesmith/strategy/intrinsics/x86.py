@@ -164,7 +164,8 @@ def _amx(
         def touch(code: Any) -> None:
             shape = code.constant("i16", rows), code.constant("i16", steps * _LANE_BYTES)
             place = code.scratch(rows * steps * _LANE_BYTES), code.constant("i64", steps * 4)
-            # Loading a tile of zeros would occupy another register.
+            # The contents don't matter.  An instruction that makes a tile of zeros would need one
+            # more tile register.
             tile = code.call("llvm.x86.tileloadd64.internal", "x86_amx", *shape, *place)
             code.run("llvm.x86.tilestored64.internal", *shape, *place, tile)
 

@@ -150,8 +150,8 @@ class Skeletons:
     def _by_skeleton(
         self, candidates: Sequence[Candidate]
     ) -> dict[object, tuple[np.ndarray, np.ndarray, State]]:
-        """For each skeleton, the candidates whose states have it: their numbers [n], their sizes
-        [n, S], and the state of one of them.
+        """For each skeleton, the candidates whose states have it: their indices in `candidates`
+        [n], the sizes that they choose [n, number of sizes in the skeleton], and the state of one.
         """
         paths: dict[Path, list[tuple[int, list[int]]]] = {}
         for n, candidate in enumerate(candidates):
