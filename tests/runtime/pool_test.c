@@ -5,6 +5,7 @@
 #endif
 #include "pool.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -122,6 +123,41 @@ static void *call_count(void *threads) {
     return NULL;
 }
 
+static _Thread_local long caller; /* of this thread, or of the only caller that it has helped */
+static int rounds;
+
+static void belong(void *env, int64_t begin, int64_t stop, int64_t thread) {
+    (void)begin, (void)stop, (void)thread;
+    long now = (long)(intptr_t)env;
+    check(caller == 0 || caller == now, "a worker of an own pool helps one caller");
+    caller = now;
+    meet(NULL, 0, 0, 0);
+}
+
+/* Loops whose chunks all run at the same time, by workers that help nobody else. */
+static void *call_own(void *number) {
+    struct tilesmith_context context = context_of((long)number / 1000);
+    long id = 1 + (long)number % 1000;
+    check(tilesmith_pool_own() && tilesmith_pool_own(), "there is memory");
+    for (int i = 1; i <= rounds; i++) {
+        pthread_barrier_wait(&start);
+        atomic_store(&meeting, 0);
+        pthread_barrier_wait(&end);
+        tilesmith_pool_for(&context, belong, (void *)(intptr_t)id, context.threads);
+    }
+    return NULL;
+}
+
+static int threads_now(void) {
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    check(tasks != NULL, "the system lists threads");
+    while (readdir(tasks))
+        count++;
+    closedir(tasks);
+    return count - 2; /* without . and .. */
+}
+
 static void run_callers(int callers, void *(*call)(void *), long argument, int numbered) {
     pthread_t threads[128];
     check(callers <= 128, "the test has room");
@@ -132,7 +168,7 @@ static void run_callers(int callers, void *(*call)(void *), long argument, int n
 }
 
 int main(int argc, char **argv) {
-    check(argc == 5, "usage: stress|share|limit callers cores rounds|threads");
+    check(argc == 5, "usage: stress|share|limit|own callers cores rounds|threads");
     int callers = atoi(argv[2]), cores = atoi(argv[3]), last = atoi(argv[4]);
     tilesmith_pool_set_cores(cores);
     pthread_barrier_init(&start, NULL, (unsigned)callers);
@@ -145,6 +181,14 @@ int main(int argc, char **argv) {
     } else if (!strcmp(argv[1], "limit")) {
         run_callers(callers, call_count, last, 0);
         printf("%d\n", atomic_load(&most_running));
+    } else if (!strcmp(argv[1], "own")) {
+        expected = callers * last;
+        rounds = 20;
+        run_callers(callers, call_own, last, 1);
+        for (int i = 0; threads_now() > 1; i++) {
+            check(i < 10000, "workers of an own pool end with its thread");
+            sleep_us(1000);
+        }
     }
     return 0;
 }

@@ -46,6 +46,15 @@ def test_callers_and_workers_are_not_too_many(
     assert int(run(pool_test, "limit", callers, cores, threads)) <= max(callers, cores, threads)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+@pytest.mark.parametrize("callers,threads", ((1, 4), (3, 3), (8, 4), (5, 1)))
+def test_an_own_pool_helps_one_caller_and_ends_with_it(
+    pool_test: Path, callers: int, threads: int
+) -> None:
+    """All chunks of all callers run at once, though the number of cores is smaller."""
+    run(pool_test, "own", callers, 1, threads)
+
+
 AFFINITY = """
 import os, time, numpy as np
 from models import ROWS, COLS, program

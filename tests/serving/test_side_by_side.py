@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from concurrent.futures import wait
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,16 +50,20 @@ def test_more_streams_than_cores_are_refused():
         partitions(machine(1, 4, 1), 3, 2)
 
 
-@pytest.fixture(scope="module")
-def exe() -> ts.Executable:
-    """y = x @ w with one thread."""
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [8, 64]) for n in "xy")
+def product(rows: int) -> bytes:
+    """y = x @ w for x: f32[rows,64]."""
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [rows, 64]) for n in "xy")
     w = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(w, "w")])
     opsets = [helper.make_opsetid("", 17)]
-    made = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    return ts.compile(made.SerializeToString(), threads=1)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def exe() -> ts.Executable:
+    """y = x @ w for x: f32[8,64] with one thread."""
+    return ts.compile(product(8), threads=1)
 
 
 def test_calls_in_streams_give_the_results_of_calls(exe):
@@ -82,6 +88,23 @@ def test_the_threads_of_streams_keep_to_their_cores(exe):
     with ts.Streams(exe, streams=1, hint="latency") as one:
         assert one._pool.submit(os.sched_getaffinity, 0).result() == one.parts[0]
     assert os.sched_getaffinity(0) >= one.parts[0]  # this thread keeps all
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+def test_the_workers_of_a_stream_end_with_it():
+    x = np.full((64, 64), 2, np.float32)
+    wide = ts.compile(product(64), threads=2)
+    expected = wide(x)  # starts workers that all callers share, which stay
+    before = set(os.listdir("/proc/self/task"))
+    with ts.Streams(wide, streams=1) as one:
+        np.testing.assert_array_equal(one(x), expected)
+        during = set(os.listdir("/proc/self/task")) - before
+    ends = time.monotonic() + 10
+    while set(os.listdir("/proc/self/task")) & during:
+        assert time.monotonic() < ends, "threads stay"
+        time.sleep(0.001)
+    if threads.physical_cores() > 1:
+        assert len(during) == 2  # the caller and its worker
 
 
 def test_a_quota_counts_as_fewer_cores(exe, monkeypatch):

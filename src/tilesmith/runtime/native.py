@@ -44,6 +44,18 @@ keep_arenas = _native.keep_arenas
 
 def accelerator(function: str) -> Any:
     """A simulator of the accelerator, `accel_run` or `accel_clock`."""
+    return _recent(function)
+
+
+def own_pool() -> None:
+    """Give the calling thread a pool of its own: its workers help no other thread, and end when it
+    ends.
+    """
+    _recent("own_pool")()
+
+
+def _recent(function: str) -> Any:
+    """A function that older builds of the extension don't have."""
     try:
         return getattr(_native, function)
     except AttributeError:

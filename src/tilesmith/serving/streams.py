@@ -3,7 +3,8 @@
 A model uses many cores at lower efficiency than few: loops are too short, and threads wait for each
 other.  If there are several requests at once, it is faster to run them side by side, each on a part
 of the cores.  The caller's thread of a stream may use only the stream's cores, and the pool's
-workers take the processors of the caller that wakes them.
+workers take the processors of the caller that wakes them.  Each stream has a pool of its own, so
+its workers wait for its own next loop and help no other stream.
 
 A stream stays inside one NUMA node if a node is large enough, so its results and intermediate
 values are in the node's memory: the system places a page at the node that writes it first.  All
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.native import own_pool
 from tilesmith.runtime.threads import cores, physical_cores
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UnavailableError, UsageError
@@ -153,6 +155,7 @@ class Streams:
 
 
 def _stay_on(processors: frozenset[int]) -> None:
-    """Let this thread run on some processors only."""
+    """Let this thread run on some processors only, with workers of its own."""
     if processors:
         os.sched_setaffinity(0, processors)
+    own_pool()

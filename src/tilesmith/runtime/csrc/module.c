@@ -475,6 +475,11 @@ static PyObject *set_cores(PyObject *module, PyObject *cores) {
     Py_RETURN_NONE;
 }
 
+static PyObject *own_pool(PyObject *module, PyObject *nothing) {
+    (void)module, (void)nothing;
+    return tilesmith_pool_own() ? Py_NewRef(Py_None) : PyErr_NoMemory();
+}
+
 static PyObject *keep_arenas(PyObject *module, PyObject *seconds) {
     (void)module;
     double value = PyFloat_AsDouble(seconds);
@@ -507,6 +512,8 @@ static PyObject *page_bytes(PyObject *module, PyObject *nothing) {
 
 static PyMethodDef functions[] = {
     {"set_cores", set_cores, METH_O, "set_cores(cores): callers and busy workers together number at most as many."},
+    {"own_pool", own_pool, METH_NOARGS,
+     "own_pool(): the workers that help the calling thread help no other one, until it ends."},
     {"keep_arenas", keep_arenas, METH_O, "keep_arenas(seconds) -> before: how long an arena is kept that no run uses."},
     {"memory", memory, METH_VARARGS, "memory(address, bytes) -> a view of memory, for which the caller answers."},
     {"digest", tilesmith_digest, METH_VARARGS,

@@ -1,4 +1,4 @@
-/* The thread pool.
+/* The thread pools: one that threads share, and one for each thread that asked for its own.
  *
  * Jobs.  A job is one parallel loop, divided into chunks.  Each caller owns a slot for its jobs while its program runs.
  * The state of a slot is one atomic word, `jobs published << LEFT_BITS | chunks left`.  A thread claims a chunk by
@@ -13,6 +13,9 @@
  *
  * Waiting.  A worker without work spins for some microseconds, since the next loop of a model follows soon, then
  * sleeps.  So does a caller whose last chunks run elsewhere.
+ *
+ * Own pools.  A thread may have a pool of its own: its workers help no other caller, even while they spin.  Such a pool
+ * is closed when its thread ends.  Its workers end instead of going to sleep, and the last of them frees it.
  *
  * Processors.  Threads run where the operating system puts them, and workers have the affinity of the caller that
  * woke them.  But some schedulers wake a thread on the processor of its waker, where the two take turns instead of
@@ -51,6 +54,7 @@ struct job {
 
 struct worker {
     pthread_t id;
+    struct pool *pool;
     struct worker *next; /* among those asleep */
     int is_woken;        /* guarded by the mutex, as are the fields below while the worker sleeps */
     pthread_cond_t wake;
@@ -61,7 +65,7 @@ struct worker {
 #endif
 };
 
-static struct {
+struct pool {
     _Atomic(uint64_t) taken;             /* the slots that have owners, as bits */
     _Alignas(64) _Atomic(uint64_t) busy; /* callers << 32 | workers awake */
     _Atomic(int) limit;                  /* of callers and awake workers together */
@@ -70,14 +74,21 @@ static struct {
     _Alignas(64) pthread_mutex_t mutex;
     struct worker *sleepers; /* guarded by the mutex, as is all that follows */
     int is_full;             /* the system had no room for another */
+    int is_closed;           /* its thread has ended */
+    int members;             /* its thread, if it is a thread's own, and the workers */
+    void *memory;            /* what holds a thread's own */
     struct job jobs[SLOTS];
-} pool = {.limit = 1, .mutex = PTHREAD_MUTEX_INITIALIZER};
+};
+
+static struct pool shared;
+static pthread_key_t own_pool; /* of a thread; its destructor closes the pool */
 
 static _Thread_local struct {
     int inside; /* it runs a chunk, or is a worker */
     int depth;  /* of tilesmith_pool_enter */
     struct job *job; /* the slot that it owns, or NULL */
-} self;
+    struct pool *pool; /* whose workers help it */
+} self = {.pool = &shared};
 
 static void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -91,17 +102,17 @@ static int64_t callers(uint64_t busy) { return (int64_t)(busy >> 32); }
 static int64_t awake(uint64_t busy) { return (int64_t)(busy & 0xFFFFFFFFu); }
 
 /* Whether waking `more` workers would exceed the limit. */
-static int is_crowded(int more) {
-    uint64_t busy = atomic_load(&pool.busy);
-    return callers(busy) + awake(busy) + more > atomic_load_explicit(&pool.limit, memory_order_relaxed);
+static int is_crowded(struct pool *pool, int more) {
+    uint64_t busy = atomic_load(&pool->busy);
+    return callers(busy) + awake(busy) + more > atomic_load_explicit(&pool->limit, memory_order_relaxed);
 }
 
 /* The job with the fewest claimed chunks among those that have chunks left; NULL if there is none. */
-static struct job *neediest(void) {
+static struct job *neediest(struct pool *pool) {
     struct job *best = NULL;
     int64_t best_claimed = 0, best_left = 0;
-    for (uint64_t rest = atomic_load(&pool.taken); rest; rest &= rest - 1) {
-        struct job *job = &pool.jobs[__builtin_ctzll(rest)];
+    for (uint64_t rest = atomic_load(&pool->taken); rest; rest &= rest - 1) {
+        struct job *job = &pool->jobs[__builtin_ctzll(rest)];
         int64_t left = (int64_t)(atomic_load(&job->state) & MOST_CHUNKS);
         int64_t claimed = (int64_t)atomic_load_explicit(&job->chunks, memory_order_relaxed) - left;
         if (left && (!best || claimed < best_claimed || (claimed == best_claimed && left > best_left))) {
@@ -114,20 +125,20 @@ static struct job *neediest(void) {
 }
 
 /* Run a chunk that was claimed. */
-static void run_claimed(struct job *job, tilesmith_body body, void *env, int64_t extent, int64_t chunks,
-                        int64_t chunk) {
+static void run_claimed(struct pool *pool, struct job *job, tilesmith_body body, void *env, int64_t extent,
+                        int64_t chunks, int64_t chunk) {
     int64_t size = extent / chunks, larger = extent % chunks; /* the first `larger` chunks have one more */
     int64_t begin = chunk * size + (chunk < larger ? chunk : larger);
     body(env, begin, begin + size + (chunk < larger), chunk);
     if (atomic_fetch_sub(&job->pending, 1) == 1 && atomic_load(&job->owner_sleeps)) {
-        pthread_mutex_lock(&pool.mutex);
+        pthread_mutex_lock(&pool->mutex);
         pthread_cond_signal(&job->done);
-        pthread_mutex_unlock(&pool.mutex);
+        pthread_mutex_unlock(&pool->mutex);
     }
 }
 
 /* Claim a chunk of `job` and run it.  Returns 0 if none was left. */
-static int run_chunk(struct job *job) {
+static int run_chunk(struct pool *pool, struct job *job) {
     uint64_t state = atomic_load_explicit(&job->state, memory_order_acquire);
     int64_t left, chunks, extent;
     tilesmith_body body;
@@ -142,7 +153,7 @@ static int run_chunk(struct job *job) {
         extent = atomic_load_explicit(&job->extent, memory_order_acquire);
     } while (!atomic_compare_exchange_weak_explicit(&job->state, &state, state - 1, memory_order_acq_rel,
                                                     memory_order_acquire));
-    run_claimed(job, body, env, extent, chunks, chunks - left);
+    run_claimed(pool, job, body, env, extent, chunks, chunks - left);
     return 1;
 }
 
@@ -178,7 +189,7 @@ static void send(struct worker *worker, const struct place *here) {
         worker->affinity = here->affinity;
         worker->narrowed = 1; /* or otherwise out of date */
     }
-    if (atomic_load_explicit(&pool.shares_processors, memory_order_relaxed) &&
+    if (atomic_load_explicit(&worker->pool->shares_processors, memory_order_relaxed) &&
         without(&here->affinity, here->processor, &rest) && !pthread_setaffinity_np(worker->id, sizeof rest, &rest))
         worker->narrowed = 1;
 }
@@ -187,7 +198,7 @@ static void send(struct worker *worker, const struct place *here) {
 static void arrive(struct worker *worker) {
     cpu_set_t rest;
     if (worker->waker >= 0 && sched_getcpu() == worker->waker && without(&worker->affinity, worker->waker, &rest)) {
-        atomic_store_explicit(&pool.shares_processors, 1, memory_order_relaxed);
+        atomic_store_explicit(&worker->pool->shares_processors, 1, memory_order_relaxed);
         worker->narrowed = !sched_setaffinity(0, sizeof rest, &rest) || worker->narrowed;
     }
     if (worker->narrowed)
@@ -209,52 +220,83 @@ static void arrive(struct worker *worker) { (void)worker; }
 static void settle_in(struct worker *worker, const struct place *here) { (void)worker, (void)here; }
 #endif
 
-/* Sleep until woken, unless there is work that the worker may do. */
-static void sleep_until_woken(struct worker *worker) {
-    pthread_mutex_lock(&pool.mutex);
-    worker->is_woken = 0;
-    worker->next = pool.sleepers;
-    pool.sleepers = worker;
-    atomic_fetch_sub(&pool.busy, 1);
-    if (neediest() && !is_crowded(1)) { /* published when this worker counted as awake */
-        pool.sleepers = worker->next;
-        atomic_fetch_add(&pool.busy, 1);
-        pthread_mutex_unlock(&pool.mutex);
+static void init_pool(struct pool *pool) {
+    pthread_mutex_init(&pool->mutex, NULL);
+    atomic_store(&pool->limit, 1);
+    for (int i = 0; i < SLOTS; i++)
+        pthread_cond_init(&pool->jobs[i].done, NULL);
+}
+
+/* Called by a member of a pool that was closed.  The last one frees it. */
+static void quit_pool(struct pool *pool) {
+    pthread_mutex_lock(&pool->mutex);
+    int is_last = --pool->members == 0;
+    pthread_mutex_unlock(&pool->mutex);
+    if (!is_last)
         return;
+    for (int i = 0; i < SLOTS; i++)
+        pthread_cond_destroy(&pool->jobs[i].done);
+    pthread_mutex_destroy(&pool->mutex);
+    free(pool->memory);
+}
+
+/* Sleep until woken, unless there is work that the worker may do.  Returns 0 if the pool was closed. */
+static int sleep_until_woken(struct worker *worker) {
+    struct pool *pool = worker->pool;
+    pthread_mutex_lock(&pool->mutex);
+    if (pool->is_closed) {
+        pthread_mutex_unlock(&pool->mutex);
+        return 0;
+    }
+    worker->is_woken = 0;
+    worker->next = pool->sleepers;
+    pool->sleepers = worker;
+    atomic_fetch_sub(&pool->busy, 1);
+    if (neediest(pool) && !is_crowded(pool, 1)) { /* published when this worker counted as awake */
+        pool->sleepers = worker->next;
+        atomic_fetch_add(&pool->busy, 1);
+        pthread_mutex_unlock(&pool->mutex);
+        return 1;
     }
     while (!worker->is_woken)
-        pthread_cond_wait(&worker->wake, &pool.mutex);
-    pthread_mutex_unlock(&pool.mutex);
+        pthread_cond_wait(&worker->wake, &pool->mutex);
+    pthread_mutex_unlock(&pool->mutex);
     arrive(worker);
+    return 1;
 }
 
 static void *work(void *argument) {
     struct worker *worker = argument;
-    pthread_mutex_lock(&pool.mutex); /* its creator still writes to it */
-    pthread_mutex_unlock(&pool.mutex);
+    struct pool *pool = worker->pool;
+    pthread_mutex_lock(&pool->mutex); /* its creator still writes to it */
+    pthread_mutex_unlock(&pool->mutex);
     self.inside = 1;
     arrive(worker);
     for (;;) {
         struct job *job = NULL;
-        for (int i = 0; i < SPINS && !job && (i % GLANCE || !is_crowded(0)); i++) {
-            job = neediest();
+        for (int i = 0; i < SPINS && !job && (i % GLANCE || !is_crowded(pool, 0)); i++) {
+            job = neediest(pool);
             if (!job)
                 pause_cpu();
         }
         if (job)
-            run_chunk(job);
-        else
-            sleep_until_woken(worker);
+            run_chunk(pool, job);
+        else if (!sleep_until_woken(worker))
+            break;
     }
+    pthread_cond_destroy(&worker->wake);
+    free(worker);
+    quit_pool(pool);
     return NULL;
 }
 
-/* Start one worker, awake.  Returns 0 if the system has no room for it.  Workers never end. */
-static int start_worker(const struct place *here) {
+/* Start one worker, awake.  Returns 0 if the system has no room for it. */
+static int start_worker(struct pool *pool, const struct place *here) {
     struct worker *worker = calloc(1, sizeof *worker);
     pthread_attr_t attributes;
     if (!worker)
         return 0;
+    worker->pool = pool;
     pthread_cond_init(&worker->wake, NULL);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -265,6 +307,8 @@ static int start_worker(const struct place *here) {
     if (failed) {
         pthread_cond_destroy(&worker->wake);
         free(worker);
+    } else {
+        pool->members++;
     }
     return !failed;
 }
@@ -272,13 +316,14 @@ static int start_worker(const struct place *here) {
 #ifndef _WIN32 /* which has no fork */
 /* After fork only the calling thread exists in the child: start afresh. */
 static void forget_workers(void) {
-    pthread_mutex_init(&pool.mutex, NULL);
-    atomic_store(&pool.taken, 0);
-    atomic_store(&pool.busy, 0);
-    pool.sleepers = NULL;
-    pool.is_full = 0;
+    struct pool *pool = &shared;
+    pthread_mutex_init(&pool->mutex, NULL);
+    atomic_store(&pool->taken, 0);
+    atomic_store(&pool->busy, 0);
+    pool->sleepers = NULL;
+    pool->is_full = 0;
     for (int i = 0; i < SLOTS; i++) {
-        struct job *job = &pool.jobs[i];
+        struct job *job = &pool->jobs[i];
         atomic_store(&job->state, atomic_load(&job->state) & ~(uint64_t)MOST_CHUNKS);
         atomic_store(&job->pending, 0);
         atomic_store(&job->owner_sleeps, 0);
@@ -286,78 +331,95 @@ static void forget_workers(void) {
     }
     self.inside = self.depth = 0;
     self.job = NULL;
+    self.pool = pool;
+    pthread_setspecific(own_pool, NULL); /* pools of other threads may be in any state, and are left as they are */
 }
 #endif
 
-__attribute__((constructor)) static void prepare_pool(void) {
-    for (int i = 0; i < SLOTS; i++)
-        pthread_cond_init(&pool.jobs[i].done, NULL);
+/* The end of a thread with a pool of its own. */
+static void close_pool(void *own) {
+    struct pool *pool = own;
+    pthread_mutex_lock(&pool->mutex);
+    pool->is_closed = 1;
+    for (struct worker *worker = pool->sleepers; worker; worker = worker->next) {
+        worker->is_woken = 1;
+        pthread_cond_signal(&worker->wake);
+    }
+    pool->sleepers = NULL;
+    pthread_mutex_unlock(&pool->mutex);
+    quit_pool(pool);
+}
+
+__attribute__((constructor)) static void prepare_pools(void) {
+    init_pool(&shared);
+    pthread_key_create(&own_pool, close_pool);
 #ifndef _WIN32
     pthread_atfork(NULL, NULL, forget_workers);
 #endif
 }
 
 /* Wake workers, or start more, until `wanted` are awake; fewer if the system has no room for more. */
-static void wake_workers(int64_t wanted) {
+static void wake_workers(struct pool *pool, int64_t wanted) {
     struct place here = place_of_caller();
-    pthread_mutex_lock(&pool.mutex);
-    while (awake(atomic_load(&pool.busy)) < wanted) {
-        struct worker *worker = pool.sleepers;
+    pthread_mutex_lock(&pool->mutex);
+    while (awake(atomic_load(&pool->busy)) < wanted) {
+        struct worker *worker = pool->sleepers;
         if (worker) {
-            pool.sleepers = worker->next;
+            pool->sleepers = worker->next;
             send(worker, &here);
             worker->is_woken = 1;
             pthread_cond_signal(&worker->wake);
-        } else if (pool.is_full || !start_worker(&here)) {
-            pool.is_full = 1;
+        } else if (pool->is_full || !start_worker(pool, &here)) {
+            pool->is_full = 1;
             break;
         }
-        atomic_fetch_add(&pool.busy, 1);
+        atomic_fetch_add(&pool->busy, 1);
     }
-    pthread_mutex_unlock(&pool.mutex);
+    pthread_mutex_unlock(&pool->mutex);
 }
 
 /* Called when a job was published: wake as many workers as all jobs together can use, within the limit. */
-static void call_workers(void) {
-    uint64_t busy = atomic_load(&pool.busy);
-    int64_t wanted = 0, room = atomic_load_explicit(&pool.limit, memory_order_relaxed) - callers(busy);
-    for (uint64_t rest = atomic_load(&pool.taken); rest; rest &= rest - 1) {
-        struct job *job = &pool.jobs[__builtin_ctzll(rest)];
+static void call_workers(struct pool *pool) {
+    uint64_t busy = atomic_load(&pool->busy);
+    int64_t wanted = 0, room = atomic_load_explicit(&pool->limit, memory_order_relaxed) - callers(busy);
+    for (uint64_t rest = atomic_load(&pool->taken); rest; rest &= rest - 1) {
+        struct job *job = &pool->jobs[__builtin_ctzll(rest)];
         if (atomic_load_explicit(&job->pending, memory_order_relaxed))
             wanted += (int64_t)atomic_load_explicit(&job->chunks, memory_order_relaxed) - 1;
     }
     if (wanted > room)
         wanted = room;
     if (wanted > awake(busy))
-        wake_workers(wanted);
+        wake_workers(pool, wanted);
 }
 
-static void wait_for_workers(struct job *job) {
+static void wait_for_workers(struct pool *pool, struct job *job) {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&job->pending, memory_order_acquire) == 0)
             return;
         pause_cpu();
     }
-    pthread_mutex_lock(&pool.mutex);
+    pthread_mutex_lock(&pool->mutex);
     atomic_store(&job->owner_sleeps, 1);
     while (atomic_load(&job->pending) != 0)
-        pthread_cond_wait(&job->done, &pool.mutex);
+        pthread_cond_wait(&job->done, &pool->mutex);
     atomic_store(&job->owner_sleeps, 0);
-    pthread_mutex_unlock(&pool.mutex);
+    pthread_mutex_unlock(&pool->mutex);
 }
 
 /* A slot for the calling thread, which gives it back when it leaves the pool; NULL if all have owners. */
-static struct job *take_slot(void) {
-    uint64_t taken = atomic_load(&pool.taken);
+static struct job *take_slot(struct pool *pool) {
+    uint64_t taken = atomic_load(&pool->taken);
     while (~taken) {
         int slot = __builtin_ctzll(~taken);
-        if (atomic_compare_exchange_weak(&pool.taken, &taken, taken | (uint64_t)1 << slot))
-            return &pool.jobs[slot];
+        if (atomic_compare_exchange_weak(&pool->taken, &taken, taken | (uint64_t)1 << slot))
+            return &pool->jobs[slot];
     }
     return NULL;
 }
 
-static void run_job(struct job *job, int64_t chunks, tilesmith_body body, void *env, int64_t extent) {
+static void run_job(struct pool *pool, struct job *job, int64_t chunks, tilesmith_body body, void *env,
+                    int64_t extent) {
     uint64_t published = atomic_load_explicit(&job->state, memory_order_relaxed) >> LEFT_BITS;
     atomic_store_explicit(&job->body, body, memory_order_release);
     atomic_store_explicit(&job->env, env, memory_order_release);
@@ -365,51 +427,72 @@ static void run_job(struct job *job, int64_t chunks, tilesmith_body body, void *
     atomic_store_explicit(&job->chunks, (uint32_t)chunks, memory_order_release);
     atomic_store_explicit(&job->pending, (uint32_t)chunks, memory_order_release);
     atomic_store(&job->state, (published + 1) << LEFT_BITS | (uint64_t)(chunks - 1));
-    call_workers();
+    call_workers(pool);
     self.inside = 1;
-    run_claimed(job, body, env, extent, chunks, 0);
-    while (run_chunk(job))
+    run_claimed(pool, job, body, env, extent, chunks, 0);
+    while (run_chunk(pool, job))
         ;
     self.inside = 0;
-    wait_for_workers(job);
+    wait_for_workers(pool, job);
 }
 
 void tilesmith_pool_enter(void) {
     if (self.depth++ == 0 && !self.inside)
-        atomic_fetch_add(&pool.busy, CALLER);
+        atomic_fetch_add(&self.pool->busy, CALLER);
 }
 
 void tilesmith_pool_leave(void) {
     if (self.depth == 0 || --self.depth > 0 || self.inside) /* 0: this is the child of a fork */
         return;
+    struct pool *pool = self.pool;
     if (self.job) {
-        atomic_fetch_and(&pool.taken, ~((uint64_t)1 << (self.job - pool.jobs)));
+        atomic_fetch_and(&pool->taken, ~((uint64_t)1 << (self.job - pool->jobs)));
         self.job = NULL;
     }
-    atomic_fetch_sub(&pool.busy, CALLER);
+    atomic_fetch_sub(&pool->busy, CALLER);
 }
 
-static void raise_limit(int threads) {
-    int limit = atomic_load(&pool.limit);
-    while (limit < threads && !atomic_compare_exchange_weak(&pool.limit, &limit, threads))
+static void raise_limit(struct pool *pool, int threads) {
+    int limit = atomic_load(&pool->limit);
+    while (limit < threads && !atomic_compare_exchange_weak(&pool->limit, &limit, threads))
         ;
 }
 
-void tilesmith_pool_set_cores(int cores) { raise_limit(cores); }
+void tilesmith_pool_set_cores(int cores) { raise_limit(&shared, cores); }
+
+int tilesmith_pool_own(void) {
+    if (self.pool != &shared)
+        return 1;
+    void *memory = calloc(1, sizeof(struct pool) + _Alignof(struct pool)); /* Windows has no aligned_alloc */
+    if (!memory)
+        return 0;
+    struct pool *pool =
+        (struct pool *)(((uintptr_t)memory + _Alignof(struct pool) - 1) / _Alignof(struct pool) * _Alignof(struct pool));
+    init_pool(pool);
+    pool->memory = memory;
+    pool->members = 1;
+    if (pthread_setspecific(own_pool, pool)) {
+        quit_pool(pool);
+        return 0;
+    }
+    self.pool = pool;
+    return 1;
+}
 
 void tilesmith_pool_for(struct tilesmith_context *context, tilesmith_body body, void *env, int64_t extent) {
     int64_t threads = context->threads < MOST_CHUNKS ? context->threads : MOST_CHUNKS;
     int64_t chunks = extent < threads ? extent : threads;
+    struct pool *pool = self.pool;
     if (extent <= 0)
         return;
     if (chunks > 1 && !self.inside) {
         tilesmith_pool_enter();
         if (!self.job)
-            self.job = take_slot();
+            self.job = take_slot(pool);
         if (self.job) {
-            if (threads > atomic_load_explicit(&pool.limit, memory_order_relaxed))
-                raise_limit((int)threads);
-            run_job(self.job, chunks, body, env, extent);
+            if (threads > atomic_load_explicit(&pool->limit, memory_order_relaxed))
+                raise_limit(pool, (int)threads);
+            run_job(pool, self.job, chunks, body, env, extent);
             tilesmith_pool_leave();
             return;
         }

@@ -1,4 +1,4 @@
-/* The process's thread pool: the `parallel_for` of executables that run in Python. */
+/* The process's thread pools: the `parallel_for` of executables that run in Python. */
 #ifndef TILESMITH_POOL_H
 #define TILESMITH_POOL_H
 
@@ -15,8 +15,12 @@ void tilesmith_pool_for(struct tilesmith_context *context, tilesmith_body body, 
 void tilesmith_pool_enter(void);
 void tilesmith_pool_leave(void);
 
-/* The cores that the process may use; a number below one said before changes nothing.  Callers and workers that are
+/* The cores that the callers of the shared pool may use; a number below one said before changes nothing.  Callers and workers that are
  * busy number at most as many together, or as many as the most threads that any loop asked for, if that is more. */
 void tilesmith_pool_set_cores(int cores);
+
+/* Give the calling thread a pool of its own until it ends: the workers that help it help no other caller.  It may have
+ * as many as its loops ask for.  Not to be called between enter and leave.  Returns 0 if memory ran out. */
+int tilesmith_pool_own(void);
 
 #endif
