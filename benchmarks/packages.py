@@ -3,8 +3,9 @@
     python -m benchmarks.packages [NAME ...]
 
 Each package runs in two new processes, one of which begins with two more lines (`ts.ort.install`).
-A row has the shortest time of a call in both, and whether the results agree.  Packages that are not
-installed are left out; all have their models in their wheels.  Exit status 1 if results differ.
+The processes take turns, so that a busy machine slows both.  A row has the shortest time of a call
+in both, their ratio, and whether the results agree.  Packages that are not installed are left out;
+all have their models in their wheels.  Exit status 1 if results differ.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import importlib.util
 import pickle
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 HEAD = """
-import sys
-import pickle, time
-if sys.argv[2] == "own":
+import os, pickle, sys, time
+answers = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)  # what the package prints is no answer
+if sys.argv[1] == "own":
     import tilesmith as ts
     ts.ort.install()
 import numpy as np
@@ -36,15 +38,22 @@ def text(words, size=(320, 64)):
 """
 
 TAIL = """
-result = call()
-times = []
-for _ in range(20):
-    begin = time.perf_counter()
-    call()
-    times.append(time.perf_counter() - begin)
-with open(sys.argv[1], "wb") as f:
-    pickle.dump((result, min(times)), f)
+def send(answer):
+    pickle.dump(answer, answers)
+    answers.flush()
+
+send(call())
+for _ in sys.stdin:  # a line asks for a turn
+    times = []
+    for _ in range(CALLS):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    send(min(times))
 """
+
+TURNS, CALLS = 15, 4
+"""Turns of each process, and calls in a turn."""
 
 PACKAGES = {
     "magika": """
@@ -97,13 +106,30 @@ def call():
 }
 
 
-def outcome(name: str, way: str) -> tuple[Any, float]:
-    """The result of a call of a package, and its shortest time."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "outcome"
-        script = HEAD + PACKAGES[name] + TAIL
-        subprocess.run([sys.executable, "-c", script, str(path), way], check=True)
-        return pickle.loads(path.read_bytes())
+@contextmanager
+def started(name: str, way: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that calls a package: it sends a result, then the shortest time of each turn."""
+    script = HEAD + PACKAGES[name] + f"\nCALLS = {CALLS}\n" + TAIL
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", script, way]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def received(process: subprocess.Popen[bytes]) -> Any:
+    assert process.stdout
+    return pickle.load(process.stdout)
+
+
+def turn(process: subprocess.Popen[bytes]) -> float:
+    """The shortest time of a call, in seconds, in one turn."""
+    assert process.stdin
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    return received(process)
 
 
 def differs(a: Any, b: Any) -> bool:
@@ -124,8 +150,10 @@ def main() -> int:
         if importlib.util.find_spec(name) is None:
             print(f"{name:22} is not installed")
             continue
-        alone, plain = outcome(name, "plain")
-        ours, own = outcome(name, "own")
+        with started(name, "plain") as without, started(name, "own") as with_:
+            alone, ours = received(without), received(with_)
+            pairs = [(turn(without), turn(with_)) for _ in range(TURNS)]
+        plain, own = map(min, zip(*pairs, strict=True))
         wrong = differs(alone, ours)
         failed += wrong
         verdict = "results differ" if wrong else "same results"
