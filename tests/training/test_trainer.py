@@ -189,6 +189,25 @@ def test_a_wrong_choice_is_refused(arguments: dict[str, Any], message: str) -> N
         ts.Trainer(classifier(), **arguments)
 
 
+@pytest.mark.parametrize("name", ["loss", "accuracy", "labels", "new_loss"])
+def test_an_input_may_have_the_name_of_a_result_of_training(name: str) -> None:
+    source = classifier()
+    source.graph.input[0].name = source.graph.node[0].input[0] = name
+    trainers = [ts.Trainer(m, optimizer=FAST, metrics=["accuracy"]) for m in (classifier(), source)]
+    plain, renamed = ([e.measures for e in t.fit(BATCHES, epochs=2)] for t in trainers)
+    assert renamed == plain
+    labels = "_labels" if name == "labels" else "labels"
+    wanted = trainers[0].evaluate([(X, Y)])
+    assert trainers[1].evaluate([{name: X, labels: Y}]) == wanted
+
+
+def test_a_model_with_the_name_of_a_state_is_refused() -> None:
+    source = classifier()
+    source.graph.input[0].name = source.graph.node[0].input[0] = "train.step"
+    with pytest.raises(ModelError, match=r"found 'train\.step': rename them in the model"):
+        ts.Trainer(source)
+
+
 def test_the_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "training.safetensors"
     ts.Trainer(classifier(), optimizer="adamw").save(path)

@@ -76,8 +76,13 @@ def moment_name(weight: str, moment: str) -> str:
 
 def labels_name(model: Graph) -> str:
     """The name of the labels among the inputs of training graphs."""
-    name = "labels"
-    while any(v.name == name for v in (*model.inputs, *(c.value for c in model.constants))):
+    return _free("labels", model)
+
+
+def _free(name: str, model: Graph) -> str:
+    """The name, after as many underscores as set it apart from the model's inputs and constants."""
+    taken = {v.name for v in (*model.inputs, *(c.value for c in model.constants))}
+    while name in taken:
         name = f"_{name}"
     return name
 
@@ -106,7 +111,8 @@ def loss_graph(
 ) -> Graph:
     """The loss and the metrics of a batch, and the new values that the model keeps.
 
-    Inputs are those of the model, the labels, then the constants named in `weights`.
+    Inputs are those of the model, the labels, then the constants named in `weights`.  The first
+    output is the loss.
     """
     b = Builder(model.name)
     inputs = {v: b.input(v.name, v.type) for v in model.inputs}
@@ -116,8 +122,9 @@ def loss_graph(
     inputs.update({constants[n]: b.input(n, constants[n].type) for n in weights})
     values = b.include(model, inputs)
     found = values[predictions]
-    results = {"loss": recipe.loss.value(found, labels)}
-    results |= {name: getattr(recipe.loss, name)(found, labels) for name in recipe.metrics}
+    measures = {"loss": recipe.loss.value(found, labels)}
+    measures |= {name: getattr(recipe.loss, name)(found, labels) for name in recipe.metrics}
+    results = {_free(name, model): value for name, value in measures.items()}
     results |= {v.name: values[new] for v, new in kept_values(model)}
     return dce(b.finish([*results.values()], [*results]))
 
@@ -166,7 +173,7 @@ def step_graph(
         pairs = {n: (before[n], g) for n, g in gradients.items()}
         after |= _updated(state, count.cast(f64), pairs, recipe)
     after[STEP] = count + 1
-    is_finite = abs(after["loss"]) < math.inf
+    is_finite = abs(after[forward.output_names[0]]) < math.inf
     after |= {n: where(is_finite, new, before[n]) for n, new in after.items() if n in before}
     made = _in_place(b, after)
     return made if recipe.low is None else low_products(made, recipe.low)

@@ -181,6 +181,12 @@ class Trainer:
         states |= {
             moment_name(n, m): np.zeros_like(states[n]) for n in self._names for m in moments
         }
+        own = {v.name for v in (*self._model.inputs, *(c.value for c in self._model.constants))}
+        if taken := sorted(({*states, STEP} - {*self._names}) & own):
+            raise ModelError(
+                "expected a model whose inputs and weights have other names than the states of a "
+                f"training, found {', '.join(map(repr, taken))}: rename them in the model"
+            )
         defaults = {v.name: c for v, c in self._model.default_of.items()}
         for v, _ in kept_values(self._model):
             states[v.name] = defaults[v.name].data.array.copy()
@@ -211,7 +217,7 @@ class Trainer:
     @property
     def array_names(self) -> tuple[str, ...]:
         """The names of the arrays of a batch, in order."""
-        return (*(v.name for v in inputs_of(self._model)), "labels")
+        return (*(v.name for v in inputs_of(self._model)), labels_name(self._model))
 
     @property
     def batch(self) -> int | None:
@@ -473,9 +479,7 @@ class Trainer:
 
     def _given(self, plan: Plan, arrays: Arrays) -> dict[str, np.ndarray]:
         """The arrays of a batch and the states, by name."""
-        names = [v.name for v in inputs_of(plan.model)]
-        given = dict(zip((*names, labels_name(plan.model)), arrays, strict=True))
-        return given | self._states
+        return dict(zip(self.array_names, arrays, strict=True)) | self._states
 
     def _add(self, totals: np.ndarray, arrays: Arrays, found: Sequence[float]) -> None:
         count = len(arrays[-1]) if arrays[-1].ndim else 1
