@@ -29,15 +29,14 @@ from .generators import *  # noqa: F403
 from .pipeline import Pipeline
 from .reductions import argmax, argmin, maximum, minimum, product
 from .reductions import sum as sum
-from .schedules import MemoryType, Stage, TailStrategy
+from .schedules import MemoryType, ScheduleWarning, Stage, TailStrategy
 from .targets import *  # noqa: F403
 
 __all__ = [
     "Bool", "BoundaryConditions", "Buffer", "Float", "Func", "FuncRef",
     "HalideError", "ImageParam", "Int",
     "MemoryType", "Param", "Pipeline", "RDom", "RVar",
-    "Stage", "TailStrategy", "Type", "UInt", "argmax", "argmin",
-
+    "ScheduleWarning", "Stage", "TailStrategy", "Type", "UInt", "argmax", "argmin",
     "maximum", "minimum", "product", "sum",
 ]  # fmt: skip
 __all__ += expressions.__all__  # noqa: F405

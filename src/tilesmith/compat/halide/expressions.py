@@ -216,10 +216,16 @@ def compared(op: str, a: Any, b: Any) -> Expr:
 
 
 def shifted(op: str, a: Any, b: Any) -> Expr:
-    """A shift by a number of bits; the result has the type of `a`."""
-    x = as_expr(a)
-    bits = as_expr(b)
-    return Expr(ir.binary(op, x.ir, ir.cast(bits.ir, x.ir.dtype)), x.is_coordinate)
+    """A shift by a number of bits, by a negative number in the other direction; the result has the
+    type of `a`.
+    """
+    x, bits = as_expr(a), as_expr(b)
+    if bits.dtype.kind != "int":
+        return Expr(ir.binary(op, x.ir, ir.cast(bits.ir, x.ir.dtype)), x.is_coordinate)
+    other = "shr" if op == "shl" else "shl"
+    size = ir.cast(ir.absolute(bits.ir), x.ir.dtype)
+    forth, back = ir.binary(op, x.ir, size), ir.binary(other, x.ir, size)
+    return Expr(ir.select(bits.ir < 0, back, forth), x.is_coordinate)
 
 
 def divided(a: Any, b: Any) -> Expr:

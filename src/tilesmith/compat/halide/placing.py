@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from tilesmith import te
@@ -9,7 +10,7 @@ from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.tensor import Extern, producers_first
 
 from .definitions import Function
-from .schedules import Fuse, Mark, Rename, Reorder, Split
+from .schedules import Fuse, Mark, Rename, Reorder, ScheduleWarning, Split, Steps
 from .stages import Chain, Loop, Stages
 
 
@@ -25,6 +26,8 @@ def scheduled(stages: Stages, outputs: tuple[Function, ...]) -> te.Schedule:
             if loop is not None:
                 is_output = loop.tensor in set(s.outputs)
                 _apply(s[loop.tensor], loop, is_output)
+        for names, steps in chain.fixed:
+            _warn_of_unused(func, names, steps)
     for func, chain in reversed(stages.chains.items()):
         _place(s, stages, func, chain, outputs)
     return s
@@ -67,6 +70,48 @@ def _apply(stage: te.Stage, loop: Loop, is_output: bool) -> None:
                     del axes[old]
 
 
+def _warn_of_unused(func: Function, names: list[str], steps: Steps) -> None:
+    """Warn of steps that have no effect, since the compiler orders the loops `names`.  Raises
+    ScheduleError for a loop that is not there.
+    """
+    loops, unused = set(names), list[str]()
+    for step in steps.steps:
+        needs: tuple[str, ...]
+        makes: tuple[str, ...] = ()
+        match step:
+            case Split(old, outer, inner):
+                needs, makes = (old,), (outer, inner)
+            case Fuse(inner, outer, fused):
+                needs, makes = (inner, outer), (fused,)
+            case Rename(old, new):
+                needs, makes = (old,), (new,)
+            case Reorder(order):
+                needs = order
+            case Mark(name):
+                needs = (name,)
+        for name in needs:
+            if name not in loops:
+                raise ScheduleError(
+                    f"{func.name()} has no loop {name}; its loops are {', '.join(sorted(loops))}"
+                )
+        if makes:
+            loops = loops - set(needs) | set(makes)
+        taken = isinstance(step, Reorder) and all(n in names for n in needs)
+        if not (taken or isinstance(step, Rename) or step == Mark(needs[0], "serial")):
+            kind = step.kind if isinstance(step, Mark) else type(step).__name__.lower()
+            unused.append(f"{kind} of {', '.join(needs)}")
+    if unused:
+        _warn(
+            f"{func.name()}: {'; '.join(unused)}: no effect, since an update that is neither a "
+            "reduction nor independent at each point becomes loops whose vectors and threads the "
+            "compiler chooses; reorder sets their order, and rfactor divides a reduction"
+        )
+
+
+def _warn(what: str) -> None:
+    warnings.warn(what, ScheduleWarning, stacklevel=2)
+
+
 def _place(
     s: te.Schedule, stages: Stages, func: Function, chain: Chain, outputs: tuple[Function, ...]
 ) -> None:
@@ -75,6 +120,12 @@ def _place(
     """
     place = func.placement
     computed_whole = any(isinstance(t[0].op, Extern) for t in chain.made)
+    if computed_whole and isinstance(place.compute, tuple):
+        _warn(
+            f"{func.name()}.compute_at({place.compute[0].name()}, {place.compute[1]}): no effect, "
+            f"since an update of {func.name()} becomes loops, which are computed whole, as by "
+            "compute_root"
+        )
     alive = [t[0] for t in reversed(chain.made) if t[0] not in chain.inlined]
     for tensor in alive:
         stage = s[tensor]

@@ -20,6 +20,10 @@ from .expressions import Var, as_expr
 _FRESH = itertools.count()
 
 
+class ScheduleWarning(UserWarning):
+    """A part of a schedule has no effect.  Results are right."""
+
+
 class TailStrategy(Enum):
     """What happens to iterations that a split leaves over.  The values are Tilesmith's tails; what
     never shows in a result is one tail.

@@ -22,7 +22,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Const, Expr, Load, const, index_of, same, select, substitute
 from tilesmith.ir.simplify import simplify
-from tilesmith.support.errors import UsageError
+from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.rewrite import loads, map_loads
 from tilesmith.te.state import make_stage
 from tilesmith.te.tensor import KNOWN
@@ -56,6 +56,8 @@ class Chain:
     made: all stages, first definition first; the last one has the values.
     inlined: the stages that need no memory.
     loops: for each definition, its loops; None for a definition that is part of another stage.
+    fixed: for definitions that the compiler orders itself, the names of their loops, outermost
+        first, and their steps.
     is_combined: whether the last stage adds the start of a reduction to its result.
     """
 
@@ -63,11 +65,17 @@ class Chain:
     made: list[tuple[te.Tensor, ...]] = field(default_factory=list)
     inlined: set[te.Tensor] = field(default_factory=set)
     loops: list[Loop | None] = field(default_factory=list)
+    fixed: list[tuple[list[str], Steps]] = field(default_factory=list)
     is_combined: bool = False
 
     @property
     def values(self) -> tuple[te.Tensor, ...]:
         return self.made[-1]
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether no update has been added yet."""
+        return len(self.loops) == 1
 
 
 class Stages:
@@ -170,7 +178,7 @@ class Stages:
         loop = self._loop(func, d, sums[0])
         first = chain.made[-1]
         start = func.definitions[0].values
-        is_neutral = len(chain.made) == 1 and all(
+        is_neutral = chain.is_pure and all(
             isinstance(v, Const) and v is neutral(op, v.dtype) for v in start
         )
         if is_neutral:
@@ -266,7 +274,7 @@ class Stages:
     def _extern(self, func: Function, d: Known, chain: Chain) -> None:
         old = chain.made[-1]
         pure = [v for a, v in zip(d.args, func.definitions[0].args, strict=True) if a is v]
-        start = self._definitions[0].values if len(chain.made) == 1 else ()
+        start = self._definitions[0].values if chain.is_pure else ()
         roots = (*d.args, *d.values, *d.where)
         tensors = dict.fromkeys(
             self._places[n.buffer][0]  # type: ignore[index]
@@ -276,7 +284,7 @@ class Stages:
         inputs = [*tensors] if start else [*tensors, *old]
         self._check_images(func, d, (*d.args, *d.values), chain.box, inside=True)
         self._check_images(func, d, (*d.where, *start), chain.box, inside=False)
-        order = _order(d, [*d.ranges, *pure])
+        order = self._order(func, d, [*d.ranges, *pure])
         lows = dict(zip(func.definitions[0].args, chain.box, strict=True))
 
         def body(b: te.LoopBuilder, *arrays: Any) -> None:
@@ -327,9 +335,35 @@ class Stages:
         )
         if start:
             chain.made.pop()
-            chain.loops = [None] * len(chain.loops)
+            chain.loops = [None]
+            chain.fixed.append((func.arg_names[::-1], self._definitions[0].steps))
         chain.made.append(made)
         chain.loops.append(None)
+        chain.fixed.append(([v.name for v in order], d.steps))  # type: ignore[attr-defined]
+
+    def _order(self, func: Function, d: Known, default: list[Expr]) -> list[Expr]:
+        """The loops of an update, outermost first: those that a schedule reorders in its order.
+
+        Raises ScheduleError if another order of the domain's points may give another result.
+        """
+        inner_first = {v.name: v for v in default}  # type: ignore[attr-defined]
+        for step in d.steps.steps:
+            if isinstance(step, Reorder) and all(n in inner_first for n in step.names):
+                names = list(inner_first)
+                places = sorted(names.index(n) for n in step.names)
+                for place, name in zip(places, step.names, strict=True):
+                    names[place] = name
+                inner_first = {n: inner_first[n] for n in names}
+        made = [v for v in inner_first.values() if v in d.ranges]
+        moved = next((v for v, own in zip(made, d.ranges, strict=True) if v is not own), None)
+        own_reads = any(n.buffer in func.sources for n in loads((*d.args, *d.where)))
+        if moved is not None and (own_reads or combination(d, func.sources) is None):
+            raise ScheduleError(
+                f"{func.name()}: cannot reorder {moved} past other variables of its RDom, since "
+                "each point of the update may read what the points before it wrote; expected the "
+                f"order {', '.join(v.name for v in d.ranges)}, innermost first; Vars may move"  # type: ignore[attr-defined]
+            )
+        return list(reversed(inner_first.values()))
 
     def _check_images(
         self, func: Function, d: Known, roots: tuple[Expr, ...], box: Box, inside: bool
@@ -354,19 +388,6 @@ class Stages:
 def stage_axes(op: te.Compute) -> tuple[str, ...]:
     """The names of a stage's loops in its schedule."""
     return make_stage(op.name, op, ()).roots
-
-
-def _order(d: Known, default: list[Expr]) -> list[Expr]:
-    """The loops of an update, outermost first: those that a schedule reorders in its order."""
-    inner_first = {v.name: v for v in default}  # type: ignore[attr-defined]
-    for step in d.steps.steps:
-        if isinstance(step, Reorder) and all(n in inner_first for n in step.names):
-            names = list(inner_first)
-            places = sorted(names.index(n) for n in step.names)
-            for place, name in zip(places, step.names, strict=True):
-                names[place] = name
-            inner_first = {n: inner_first[n] for n in names}
-    return list(reversed(inner_first.values()))
 
 
 def _reducer(op: str, count: int) -> Any:
