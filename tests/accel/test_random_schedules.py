@@ -11,12 +11,13 @@ import sys
 
 import numpy as np
 import pytest
-from tests.accel.test_convolutions import inputs, wanted
 
 from tilesmith.accel.convolution import Convolution, Tiles, candidates, packed, scheduled, unpacked
 from tilesmith.accel.kernel import build
 from tilesmith.accel.machine import Machine
 from tilesmith.accel.simulate import simulate
+
+from .convolution_cases import inputs, wanted
 
 
 def drawn_machine(rng: random.Random) -> Machine:

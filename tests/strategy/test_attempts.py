@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from tilesmith.driver.places import target_of
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.passes.fuse import fuse
@@ -19,7 +20,6 @@ from tilesmith.loop.interpret import interpret
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.shape import Reshape, Transpose
-from tilesmith.runtime.threads import target_of
 from tilesmith.strategy import attempts
 from tilesmith.strategy.cpu import expressions, lower_by_rule, lower_scheduled
 from tilesmith.strategy.group import Group

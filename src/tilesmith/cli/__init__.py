@@ -52,7 +52,7 @@ VERBS = {
     "quantize": "Quantise a trained model, calibrated on samples.",
     "train": "Train a model, or a part of its weights, in compiled code.",
     "tune": "Spend some seconds on making a model faster on this machine.",
-    "agent": "Serve this machine as a device on which others run and measure models.",
+    "agent": "Serve this machine as a device that runs and measures models.",
     "records": "List, move and prune what tuning measured.",
     "opt": "Run chosen passes and print any stage of the IR.",
     "inspect": "Say what a model's file is.",
