@@ -61,11 +61,8 @@ def calls(exe: ts.Executable) -> int:
     return sum(isinstance(s, HostCall) and s.function == "accelerator" for s in exe.program.steps)
 
 
-@pytest.mark.parametrize(("kind", "count"), [(np.int8, 4), (np.uint8, 2)], ids=["i8", "u8"])
-def test_a_residual_block_equals_the_cpus(
-    kind: type[np.int8] | type[np.uint8], count: int, tmp_path: Path
-):
-    """Results of unsigned bytes run on the accelerator only where all readers take signed ones."""
+def residual_block(path: Path, kind: type[np.int8] | type[np.uint8] = np.int8) -> Path:
+    """A model of four convolutions, x f32[2,16,8,8] to y."""
     m = Model(kind)
     x = m.quantised("x", 0.05)
     a = m.quantised(m.node("Relu", [m.conv(x, 16, 32, 3)]), 0.07)
@@ -73,7 +70,15 @@ def test_a_residual_block_equals_the_cpus(
     c = m.quantised(m.node("Relu", [m.node("Add", [a, b])]), 0.1)
     y = m.quantised(m.node("Relu", [m.conv(c, 32, 48, 1, strides=[2, 2])]), 0.07)
     y = m.quantised(m.conv(y, 48, 16, 1), 0.09)
-    path = m.saved(tmp_path / "m.onnx", [2, 16, 8, 8], y)
+    return m.saved(path, [2, 16, 8, 8], y)
+
+
+@pytest.mark.parametrize(("kind", "count"), [(np.int8, 4), (np.uint8, 2)], ids=["i8", "u8"])
+def test_a_residual_block_equals_the_cpus(
+    kind: type[np.int8] | type[np.uint8], count: int, tmp_path: Path
+):
+    """Results of unsigned bytes run on the accelerator only where all readers take signed ones."""
+    path = residual_block(tmp_path / "m.onnx", kind)
     image = np.random.default_rng(6).standard_normal((2, 16, 8, 8), np.float32) * 3
     beside = ts.compile(path, target="accel-sim")
     assert calls(beside) == count

@@ -79,6 +79,7 @@ BASE = {
     "quantize": ["m.onnx", "--random", "1"],
     "train": ["m.onnx", "--data", "absent.npz", "-o", "t.onnx"],
     "records": ["list"],
+    "accel": ["sweep", "--model", "m.onnx"],
     "ops": [],
     "doctor": [],
 }

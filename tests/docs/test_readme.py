@@ -78,7 +78,15 @@ def test_the_command_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
             continue
         seen.add(arguments[0])
         assert execute(arguments) == 0, f"{line}\n{capsys.readouterr().err}"
-    assert set(VERBS) - seen <= {"quantize", "train", "verify", "keygen", "agent", "migrate"}
+    assert set(VERBS) - seen <= {
+        "quantize",
+        "train",
+        "verify",
+        "keygen",
+        "agent",
+        "migrate",
+        "accel",
+    }
 
 
 def test_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 layer's instructions in the simulator.
 
 `settings` makes the text that the program keeps; `layer` is the function that reads it.
+`layer_json` and `layer_of` write and read the shapes of a layer and its machine.
 """
 
 from __future__ import annotations
@@ -28,15 +29,27 @@ NAME = "accelerator"
 
 def settings(conv: Convolution, kernel: AccelKernel) -> str:
     """The settings of the host function for a compiled convolution, as JSON."""
-    chip, numbers = kernel.machine, (f.name for f in fields(Machine) if f.name != "operand")
     places = {buffer.name: begin for buffer, begin in kernel.places.items()}
-    return json.dumps(
-        {
-            "convolution": asdict(conv), "operand": chip.operand.name,
-            "machine": {name: getattr(chip, name) for name in numbers},
-            "program": kernel.program.text(), "places": places, "size": kernel.size,
-        }
-    )  # fmt: skip
+    text = {"program": kernel.program.text(), "places": places, "size": kernel.size}
+    return json.dumps(layer_json(conv, kernel.machine) | text)
+
+
+def layer_json(conv: Convolution, machine: Machine) -> dict[str, Any]:
+    """The shapes of a layer and the parameters of its machine as values of JSON."""
+    numbers = (f.name for f in fields(Machine) if f.name != "operand")
+    return {
+        "convolution": asdict(conv),
+        "operand": machine.operand.name,
+        "machine": {name: getattr(machine, name) for name in numbers},
+    }
+
+
+def layer_of(
+    convolution: dict[str, Any], operand: str, machine: dict[str, int]
+) -> tuple[Convolution, Machine]:
+    """The layer and the machine of `layer_json`."""
+    conv = Convolution(**{k: _tuple(v) for k, v in convolution.items()})
+    return conv, Machine(operand=dtype(operand), **machine)
 
 
 @host_function(NAME, prepared=True)
@@ -54,8 +67,7 @@ def layer(
     i8[outputs, inputs, kernel height, kernel width] and factors i32[2 or 3, outputs] (see
     `convolution.packed`), and returns i8[n, outputs, rows, columns].
     """
-    conv = Convolution(**{k: _tuple(v) for k, v in convolution.items()})
-    chip = Machine(operand=dtype(operand), **machine)
+    conv, chip = layer_of(convolution, operand, machine)
     instructions = parse(program)
 
     def compute(images: np.ndarray, w: np.ndarray, factors: np.ndarray) -> np.ndarray:

@@ -54,6 +54,7 @@ VERBS = {
     "tune": "Spend some seconds on making a model faster on this machine.",
     "agent": "Serve this machine as a device that runs and measures models.",
     "records": "List, move and prune what tuning measured.",
+    "accel": "Compare accelerators for a model: cycles against area.",
     "opt": "Run chosen passes and print any stage of the IR.",
     "inspect": "Say what a model's file is.",
     "ops": "List the operators that are supported.",

@@ -19,7 +19,12 @@ def page(r: Report) -> str:
     """The HTML text."""
     sections = (_summary(r), _charts(r), _kernels(r), _schedules(r), _choices(r), _tasks(r),
                 _errors(r))  # fmt: skip
-    title = escape(f"Tuning of {r.title}")
+    return framed(f"Tuning of {r.title}", sections)
+
+
+def framed(title: str, sections: Sequence[str]) -> str:
+    """A page with its title and sections of HTML."""
+    title = escape(title)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy()}">\n'
@@ -53,30 +58,30 @@ def _summary(r: Report) -> str:
 
 def _charts(r: Report) -> str:
     figures = (
-        _figure(
+        figure(
             charts.progress(r),
             "Tuning curve: the time of all tuned workloads together with the best candidates "
             "found so far.",
         ),
-        _figure(
+        figure(
             charts.times(r.kernels),
             "The slowest kernels, ms within the model: outlined before tuning, filled after. "
             "Numbers are those of the table below.",
         ),
-        _figure(
+        figure(
             charts.scatter(r.tasks),
             "What the analytic model predicts for each candidate and what was measured, both as "
             "shares of the analytic schedule's time. On the line they agree.",
         ),
         *(
-            _figure(
+            figure(
                 chart,
                 "The place of each candidate in the cost model's order, as it was when that was "
                 "asked, and what was measured. A good order rises from left to right.",
             )
             for chart in filter(None, [charts.order(r.tasks)])
         ),
-        _figure(
+        figure(
             charts.roofline(r.kernels, r.rates),
             "Roofline: each kernel under the machine's measured limits, an open circle before "
             "tuning, a filled square after. Where a slanted line is lower than the level one, "
@@ -86,7 +91,8 @@ def _charts(r: Report) -> str:
     return f'<section><h2>Overview</h2><div class="charts">{"".join(figures)}</div></section>'
 
 
-def _figure(svg: str, caption: str) -> str:
+def figure(svg: str, caption: str) -> str:
+    """A chart with what it shows."""
     return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
@@ -94,15 +100,15 @@ def _kernels(r: Report) -> str:
     whole = _total(r.kernels, "after") or 1.0
     rows = [
         [
-            _cell(i),
+            cell(i),
             f'<td class="name">{escape(k.title)}<small>{escape(k.name)}</small></td>',
-            _cell(_ms(k.before.seconds)),
-            _cell(_ms(k.after.seconds)),
-            _cell(_ms(k.saved)),
-            _cell(f"{k.speedup:.2f}"),
-            _cell(f"{k.after.seconds / whole:.1%}"),
-            *(_cell(f"{t.gflops:.1f}") for t in (k.before, k.after)),
-            *(_cell(f"{t.gbytes:.1f}") for t in (k.before, k.after)),
+            cell(_ms(k.before.seconds)),
+            cell(_ms(k.after.seconds)),
+            cell(_ms(k.saved)),
+            cell(f"{k.speedup:.2f}"),
+            cell(f"{k.after.seconds / whole:.1%}"),
+            *(cell(f"{t.gflops:.1f}") for t in (k.before, k.after)),
+            *(cell(f"{t.gbytes:.1f}") for t in (k.before, k.after)),
             f"<td>{escape(k.after.bound)}</td>",
         ]
         for i, k in enumerate(r.kernels, 1)
@@ -113,7 +119,7 @@ def _kernels(r: Report) -> str:
     return (
         "<section><h2>Kernels before and after</h2><p>Times within the model, the least of several "
         "runs in turns; those that gained most come first. Kernels that tuning fused in another "
-        f"way stand in one row.</p>{_table(columns, rows)}</section>"
+        f"way stand in one row.</p>{table(columns, rows)}</section>"
     )
 
 
@@ -155,7 +161,7 @@ def _choices(r: Report) -> str:
         "<section><h2>Choices of the whole model</h2><p>Each value tried, with the time that the "
         "kernels of these nodes took with it as a share of that before; inf where the model as a "
         "whole was slower.</p>"
-        f"{_table(columns, rows) if rows else '<p>None was tried.</p>'}</section>"
+        f"{table(columns, rows) if rows else '<p>None was tried.</p>'}</section>"
     )
 
 
@@ -169,14 +175,14 @@ def _tasks(r: Report) -> str:
     rows = [
         [
             f'<td class="name">{escape(t.label)}<small>{escape(_decisions(t))}</small></td>',
-            _cell(_ms(t.seconds)),
-            _cell(f"{t.seconds / whole:.1%}"),
-            _cell(f"{t.best:.3f}"),
+            cell(_ms(t.seconds)),
+            cell(f"{t.seconds / whole:.1%}"),
+            cell(f"{t.best:.3f}"),
             f"<td>{_spark(t)}</td>",
-            _cell(len(t.attempts)),
-            _cell(t.failures),
-            _cell(_rank(t.correlation)),
-            *([_cell(_rank(t.score_correlation))] if has_scores else []),
+            cell(len(t.attempts)),
+            cell(t.failures),
+            cell(_rank(t.correlation)),
+            *([cell(_rank(t.score_correlation))] if has_scores else []),
         ]
         for t in r.tasks
     ]
@@ -193,7 +199,7 @@ def _tasks(r: Report) -> str:
         "<section><h2>Workloads</h2><p>Kernels that compute the same are one workload. Ratios are "
         "to the time of the analytic schedule, measured in turns with it; the rank correlation is "
         "between measured ones and those that the analytic model predicts"
-        f"{', and the scores of the cost model' if has_scores else ''}.</p>{_table(columns, rows)}"
+        f"{', and the scores of the cost model' if has_scores else ''}.</p>{table(columns, rows)}"
         f"<h3>Trials, each a circle, and the best so far</h3>{curves or '<p>There are none.</p>'}"
         "</section>"
     )
@@ -215,15 +221,15 @@ def _errors(r: Report) -> str:
     if not r.errors:
         return "<section><h2>Failures</h2><p>No candidate failed.</p></section>"
     rows = [
-        [_cell(n), f"<td>{escape(status)}</td>", f'<td class="name">{escape(label)}</td>',
+        [cell(n), f"<td>{escape(status)}</td>", f'<td class="name">{escape(label)}</td>',
          f'<td class="name">{escape(cause)}</td>']
         for (label, status, cause), n in r.errors.items()
     ]  # fmt: skip
     columns = ("*times", "what", "workload", "cause")
-    return f"<section><h2>Failures</h2>{_table(columns, rows)}</section>"
+    return f"<section><h2>Failures</h2>{table(columns, rows)}</section>"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of cells that are HTML; columns whose name starts with * are numbers."""
     head = "".join(
         f'<th scope="col" class="n">{escape(c[1:])}</th>'
@@ -238,7 +244,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A cell of a table with a number."""
     return f'<td class="n">{escape(str(value))}</td>'
 
 
