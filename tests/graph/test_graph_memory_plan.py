@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from graphs import conv_net, random_graphs
@@ -14,10 +16,12 @@ from tilesmith.graph.bind import bind
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.decompose import decompose
+from tilesmith.graph.passes.memory_bounds import known_before
 from tilesmith.graph.passes.memory_plan import MemoryPlan, plan, value_bytes
 from tilesmith.ir.dtypes import f32
+from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
-from tilesmith.ir.symbols import expected, symbol, value_of
+from tilesmith.ir.symbols import LARGEST, expected, symbol, value_of
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import Dim, TensorType, same_shape
 from tilesmith.ops.elementwise import Add, Exp
@@ -135,3 +139,23 @@ def test_conv_net_reaches_the_bound() -> None:
 def test_random_graphs(graph: Graph, scale: int) -> None:
     extra = {n: 48 * scale * (i % 3) for i, n in enumerate(graph.nodes)}
     check(graph, plan(graph, extra), extra)
+
+
+@dataclass
+class Measured:
+    """A stage at which extents become known, with their upper bounds."""
+
+    symbols: tuple[Var, ...]
+    bounds: tuple[Dim, ...]
+
+
+def test_a_product_is_known_at_the_last_stage_of_any_factor() -> None:
+    a, b = symbol("a", 0), symbol("b", 0)
+    cube = a * a * a  # its bound doesn't fit 64 bits
+    stages: Any = [Measured((a,), (LARGEST,)), Measured((b,), (LARGEST,))]
+    first, second = stages
+    for factors in ([4, cube, b], [b, cube], [4, a, b], [cube * b]):
+        assert known_before(factors, stages) is second
+    for factors in ([4, cube], [cube, a], [4, a]):
+        assert known_before(factors, stages) is first
+    assert known_before([4, 100], stages) == 400

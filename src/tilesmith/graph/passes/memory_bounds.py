@@ -28,14 +28,17 @@ def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage
     `stages`.  No factor is negative.  If no bound is known, or if the bound is far larger than the
     expected size, returns the last stage on which the product depends.
     """
-    size, most, number, last = 1, 1, 1, -1
+    size, most, number, last, is_bounded = 1, 1, 1, -1, True
     for factor in factors:
         bound, behind = _bound(factor, stages)
-        if bound is None:
-            return stages[behind]
-        number *= bound if isinstance(bound, int) else 1
-        most = most * bound if number <= _LARGEST_NUMBER else most
         size, last = size * factor, max(last, behind)
+        if bound is None:
+            is_bounded = False
+        else:
+            number *= bound if isinstance(bound, int) else 1
+            most = most * bound if number <= _LARGEST_NUMBER else most
+    if not is_bounded:
+        return stages[last]
     if last < 0:
         return as_dim(size)
     fits = number <= _LARGEST_NUMBER and expected(most) <= max(LOOSE_BYTES, FACTOR * expected(size))
