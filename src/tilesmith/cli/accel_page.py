@@ -1,4 +1,4 @@
-"""What `accel` draws: the machines of a sweep as one HTML page."""
+"""The machines of a sweep, as `tilesmith accel` draws them: one HTML page."""
 
 from __future__ import annotations
 
