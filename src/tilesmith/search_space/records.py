@@ -453,7 +453,7 @@ def _reading(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError as e:
         # Readers of a write-ahead log share a file beside the log.  In a folder without write
         # permission SQLite can't make it.  But then no other process writes the records either.
-        log = path.with_name(path.name + "-wal")
+        log = Path(f"{path}-wal")
         is_alone = not log.exists() or not log.stat().st_size
         if e.sqlite_errorcode & 0xFF not in _UNWRITABLE or (not is_alone):
             raise
