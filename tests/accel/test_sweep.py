@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.accel.test_offload import Model, residual_block
 
 from tilesmith.accel.clock import count_cycles
 from tilesmith.accel.convolution import Convolution, compiled
@@ -16,6 +15,8 @@ from tilesmith.accel.sweep import Point, machines, pareto, sweep
 from tilesmith.cli import execute
 from tilesmith.support.cache import Cache
 from tilesmith.support.errors import UsageError
+
+from .quantised_models import Model, residual_block
 
 LAYER = Convolution(inputs=16, outputs=32, height=6, width=6, kernel=(3, 3))
 
