@@ -17,7 +17,6 @@ import math
 import shutil
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
@@ -113,7 +112,7 @@ def measured(name: str, backends: list[str], threads: int, rounds: int) -> float
     """Prints a network's row; the ratio of the better peer's time to ours."""
     import torch
 
-    from training_models import MODELS
+    from training_models import MODELS, in_turns
 
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -128,14 +127,7 @@ def measured(name: str, backends: list[str], threads: int, rounds: int) -> float
             step()
             if b == "tilesmith":
                 compare(name, found, usual)
-    times: dict[str, list[float]] = {b: [] for b in backends}
-    for _ in range(rounds):
-        for b, step in steps.items():
-            start = time.perf_counter()
-            step()
-            times[b].append((time.perf_counter() - start) * 1e3)
-    shown = " | ".join(f"{min(t):.2f} ({statistics.median(t):.2f})" for t in times.values())
-    ratio = min(min(t) for b, t in times.items() if b != "tilesmith") / min(times["tilesmith"])
+    _, shown, ratio = in_turns(steps, rounds)
     print(f"| {name} | {shown} | {ratio:.2f} |", flush=True)
     return ratio
 

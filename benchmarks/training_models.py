@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+import time
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
@@ -143,3 +145,20 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Batch]]] = {
     "gru": (lambda: Last(nn.GRU(64, 128, 2, batch_first=True), 128, 10), _steps),
 }
 """By name: makes the network, and a batch of inputs and classes."""
+
+
+def in_turns(
+    steps: Mapping[str, Callable[[], object]], rounds: int
+) -> tuple[dict[str, list[float]], str, float]:
+    """Milliseconds of each round of steps that take turns, a text of their minima and medians, and
+    the least minimum of the others divided by that of "tilesmith".
+    """
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append((time.perf_counter() - start) * 1e3)
+    shown = " | ".join(f"{min(t):.2f} ({statistics.median(t):.2f})" for t in times.values())
+    ratio = min(min(t) for n, t in times.items() if n != "tilesmith") / min(times["tilesmith"])
+    return times, shown, ratio

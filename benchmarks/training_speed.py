@@ -17,7 +17,6 @@ import math
 import shutil
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,16 +124,11 @@ def measured(name: str, threads: int, rounds: int, precision: str, has_compiler:
     for b, loss in losses.items():
         if abs(loss - losses["eager"]) > AGREES[precision] * abs(losses["eager"]):
             raise SystemExit(f"{name}: {b} begins with the loss {loss}, not {losses['eager']}")
-    times: dict[str, list[float]] = {b: [] for b in steps}
+    from training_models import in_turns
+
     for step in steps.values():
         step()
-    for _ in range(rounds):
-        for b, step in steps.items():
-            start = time.perf_counter()
-            step()
-            times[b].append((time.perf_counter() - start) * 1e3)
-    shown = " | ".join(f"{min(t):.2f} ({statistics.median(t):.2f})" for t in times.values())
-    ratio = min(min(t) for b, t in times.items() if b != "tilesmith") / min(times["tilesmith"])
+    times, shown, ratio = in_turns(steps, rounds)
     print(f"| {name} | {shown} | {1e3 / min(times['tilesmith']):.1f} | {ratio:.2f} |", flush=True)
     return ratio
 

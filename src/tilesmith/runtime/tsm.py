@@ -39,7 +39,7 @@ from tilesmith.codegen.context import ABI
 from tilesmith.ir.target import Target
 from tilesmith.support.cache import content_key
 from tilesmith.support.errors import ModelError, ParseError, UsageError, VerifyError
-from tilesmith.support.folders import is_stream, open_regular, written
+from tilesmith.support.folders import is_stream, open_regular, writing, written
 
 from .bundle import Span, best_level, check_levels, pooled
 from .manifest import FORMAT, checksum, from_manifest, number, to_manifest
@@ -105,14 +105,12 @@ def save_program(
         secret_key(sign)  # refuse a bad key before anything is written
     if stubs:
         check_module_name(path)
-    try:
+    with writing(path):
         _save(programs, path)
         if sign is not None:
             sign_file(path, sign)
         if stubs:
             write_stubs(program, path)
-    except OSError as e:
-        raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
 
 
 def _save(programs: Sequence[Program], path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from tilesmith.ir import dtypes
 from tilesmith.ir.dtypes import DType
 from tilesmith.support.errors import ModelError, UsageError
-from tilesmith.support.folders import written
+from tilesmith.support.folders import writing, written
 from tilesmith.support.mapped import map_model
 
 from .arrays import to_numpy
@@ -131,13 +131,10 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     Raises UsageError if it can't be written.
     """
     text = safetensors_header(arrays)
-    try:
-        with written(path) as f:
-            f.write(len(text).to_bytes(8, "little") + text)
-            for a in arrays.values():
-                f.write(np.ascontiguousarray(a).tobytes())
-    except OSError as e:
-        raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
+    with writing(path), written(path) as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        for a in arrays.values():
+            f.write(np.ascontiguousarray(a).tobytes())
 
 
 def safetensors_header(arrays: Mapping[str, np.ndarray]) -> bytes:

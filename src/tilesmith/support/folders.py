@@ -69,11 +69,8 @@ def written_in(folder: Path, write: Callable[[Path], T]) -> T:
             return tuple(map(moved, value))
         return folder / value.relative_to(scratch) if isinstance(value, Path) else value
 
-    try:
-        with filled(folder) as scratch:
-            made = write(scratch)
-    except OSError as e:
-        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
+    with writing(folder), filled(folder) as scratch:
+        made = write(scratch)
     return replace(made, **{f.name: moved(getattr(made, f.name)) for f in fields(made)})
 
 
@@ -155,6 +152,15 @@ def _descriptor(path: Path) -> int | None:
             return None
         name = os.path.join(folder, os.readlink(name))
     return None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises UsageError, which names `path`, instead of an OSError of the body."""
+    try:
+        yield
+    except OSError as e:
+        raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
 
 
 def write_text(path: Path, text: str) -> None:

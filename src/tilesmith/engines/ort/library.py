@@ -18,7 +18,7 @@ from tilesmith.runtime.standalone.toolchain import toolchain
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import scratch_folder, written
+from tilesmith.support.folders import scratch_folder, writing, written
 from tilesmith.support.options import Options
 
 Pool: TypeAlias = Literal["session", "own"]
@@ -64,10 +64,8 @@ def export_custom_ops(
     for name, of_levels in programs.items():
         _check(name, of_levels)
     path = Path(path)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
     _write(programs, path, domain, thread_count(request.options.threads), pool)
     return path
 
@@ -102,11 +100,8 @@ def _write(
         ]
         made = scratch / path.name
         tools.shared(objects, made)
-        try:
-            with written(path) as f:
-                f.write(made.read_bytes())
-        except OSError as e:
-            raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
+        with writing(path), written(path) as f:
+            f.write(made.read_bytes())
 
 
 def _operator(

@@ -21,7 +21,7 @@ from tilesmith.runtime.standalone.toolchain import SOURCES, toolchain
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import scratch_folder, written
+from tilesmith.support.folders import scratch_folder, writing, written
 from tilesmith.support.options import Options
 
 RUNTIME = ("library/model.c", "pool.c")
@@ -94,11 +94,8 @@ def _write(programs: Sequence[Program], model: Model, path: Path, threads: int) 
         ]
         library = scratch / path.name
         tools.shared(objects, library)
-        try:
-            with written(path) as f:
-                f.write(library.read_bytes())
-        except OSError as e:
-            raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
+        with writing(path), written(path) as f:
+            f.write(library.read_bytes())
 
 
 def _table(model: Model, threads: int) -> str:

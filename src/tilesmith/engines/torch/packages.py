@@ -28,7 +28,7 @@ from tilesmith.runtime.standalone.toolchain import SOURCES, Toolchain, toolchain
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import scratch_folder, written
+from tilesmith.support.folders import scratch_folder, writing, written
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module
 from tilesmith.support.options import Options
 
@@ -159,11 +159,8 @@ def _write(programs: Sequence[Program], path: Path, specs: tuple[Any, Any], thre
         metadata.write_text(json.dumps({"AOTI_DEVICE_KEY": "cpu"}))
         whole = scratch / "model.pt2"
         package_aoti(str(whole), {"model": [str(library), str(metadata)]})
-        try:
-            with written(path) as f:
-                f.write(whole.read_bytes())
-        except OSError as e:
-            raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
+        with writing(path), written(path) as f:
+            f.write(whole.read_bytes())
 
 
 def _torch_library(scratch: Path, tools: Toolchain) -> Path:

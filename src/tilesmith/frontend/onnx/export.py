@@ -15,7 +15,7 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.decompose import decompose_only
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UnsupportedError, UsageError
-from tilesmith.support.folders import filled, written
+from tilesmith.support.folders import filled, writing, written
 
 from .exported import WRITERS
 from .writer import Writer
@@ -66,10 +66,8 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str]) -> None:
     written.
     """
     model, file = to_onnx(graph), Path(path)
-    try:
+    with writing(file):
         save_model(model, graph, file)
-    except OSError as e:
-        raise UsageError(f"{str(file)!r} can't be written: {e.strerror or e}") from None
 
 
 def save_model(model: ModelProto, graph: Graph, file: Path) -> None:

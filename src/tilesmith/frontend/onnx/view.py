@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
-from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import writing
 
 from .export import IR_VERSION, OPSET, save_model
 from .writer import CODES, Writer
@@ -44,10 +44,8 @@ def viewed(graph: Graph) -> ModelProto:
 
 def save_view(graph: Graph, path: Path) -> None:
     """Write the result of `viewed` to a file.  Raises UsageError if that is not possible."""
-    try:
+    with writing(path):
         save_model(viewed(graph), graph, path)
-    except OSError as e:
-        raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from None
 
 
 def _graph(graph: Graph, functions: list[FunctionProto]) -> GraphProto:

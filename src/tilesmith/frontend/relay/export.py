@@ -20,7 +20,7 @@ from tilesmith.graph.passes.decompose import decompose_only
 from tilesmith.ops.norm import LayerNorm
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UnsupportedError, UsageError
-from tilesmith.support.folders import write_text
+from tilesmith.support.folders import write_text, writing
 
 FORMS = ("graph", "anf")
 """The forms of a program: numbered nodes, or A-normal form with a `let` for each value."""
@@ -73,7 +73,5 @@ def save_relay(graph: Graph, path: str | os.PathLike[str], form: str = "graph") 
     can't be written.
     """
     text, file = to_relay(graph, form), Path(path)
-    try:
+    with writing(file):
         write_text(file, text)
-    except OSError as e:
-        raise UsageError(f"{str(file)!r} can't be written: {e.strerror or e}") from None
