@@ -140,7 +140,47 @@ def test_the_alu_requantises_by_shifts():
     np.testing.assert_array_equal(found["Y"].reshape(wanted.shape), wanted)
 
 
+def transposed() -> AccelKernel:
+    """`Y[i, j] = X[j, i] >> 1` on accumulators."""
+    x = te.placeholder((4, 4, 16), "i32", "X")
+    y = te.compute(
+        x.shape, lambda i, j, b: alu_value(AluOp.SHR, [x[j, i, b]], imm=1, to=MACHINE.operand), "Y"
+    )
+    s = te.create_schedule(y)
+    result = s.cache_write(y, SCOPES[Memory.OUT])
+    cached = s.cache_read(x, SCOPES[Memory.ACC], [result])
+    s[cached].tensorize(s[cached].axis[-1], copy(MACHINE, Memory.ACC))
+    s[result].tensorize(s[result].axis[-1], alu(MACHINE, AluOp.SHR, 1, to_out=True))
+    s[y].tensorize(s[y].axis[-1], copy(MACHINE, Memory.OUT))
+    return build(s, [x, y], MACHINE)
+
+
+def apart() -> AccelKernel:
+    """A rescaling in which each row has a scale, and all rows the first row's offset."""
+    x = te.placeholder((4, 16), "i32", "X")
+    p = te.placeholder((4, 2, 16), "i32", "P")
+    y = te.compute(
+        x.shape,
+        lambda i, b: alu_value(
+            AluOp.RESCALE, [x[i, b], p[i, 0, b], p[0, 1, b]], imm=-128, to=MACHINE.operand
+        ),
+        "Y",
+    )
+    s = te.create_schedule(y)
+    result = s.cache_write(y, SCOPES[Memory.OUT])
+    for tensor in (x, p):
+        cached = s.cache_read(tensor, SCOPES[Memory.ACC], [result])
+        s[cached].tensorize(s[cached].axis[-1], copy(MACHINE, Memory.ACC))
+    s[result].tensorize(s[result].axis[-1], alu(MACHINE, AluOp.RESCALE, -128, to_out=True))
+    s[y].tensorize(s[y].axis[-1], copy(MACHINE, Memory.OUT))
+    return build(s, [x, p, y], MACHINE)
+
+
 def test_what_the_machine_cannot_run_is_refused():
+    with pytest.raises(ScheduleError, match="the first operand of the ALU must be in its place"):
+        transposed()
+    with pytest.raises(ScheduleError, match="the last operand must be the tile after the one"):
+        apart()
     with pytest.raises(ScheduleError, match="replaces sums, which is read again"):
         shifted(reads_sums_twice=True)
     x = te.placeholder((4, 16), "i8", "X")

@@ -291,13 +291,13 @@ class _Writer:
             self._settle(tiles)
         dst = _addresses(first[0], loops, 0)
         sources = read[1:] if step.op.reads_dst else read
-        if step.op.reads_dst and first[1] != first[0]:
+        if step.op.reads_dst and not _follows(first, loops, 0, 1, by=0):
             raise ScheduleError(
                 f"{nest.result.buffer.name}: the first operand of the ALU must be in its place"
             )
         has_source = bool(sources)
         source = len(first) - len(sources)
-        if step.op.reads_pair and first[source + 1] != first[source] + 1:
+        if step.op.reads_pair and not _follows(first, loops, source, source + 1, by=1):
             raise ScheduleError(
                 f"{nest.result.buffer.name}: the last operand must be the tile after the one before"
             )
@@ -373,6 +373,11 @@ def _holds(cond: Expr, thread: _Thread) -> bool:
     if not isinstance(value, ir.Const):
         raise ScheduleError(f"the condition {cond} isn't known when the program is written")
     return bool(value.value)
+
+
+def _follows(first: Sequence[int], loops: Sequence[Loop], a: int, b: int, *, by: int) -> bool:
+    """Whether the tile of operand `b` is `by` tiles after that of `a` in all iterations."""
+    return first[b] - first[a] == by and all(x.steps[a] == x.steps[b] for x in loops)
 
 
 def _addresses(first: int, loops: Sequence[Loop], which: int) -> np.ndarray:
