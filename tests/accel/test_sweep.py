@@ -75,6 +75,7 @@ def test_the_front_has_what_no_other_machine_beats():
     [
         ({"block": [8]}, "parameter 'block': expected one of block_in"),
         ({"wgt_bytes": [100]}, "wgt_bytes: expected a multiple of a tile's 256 bytes, found 100"),
+        ({"acc_bytes": [1 << 17, 1 << 22]}, "Gemm: the buffers of this machine are too deep"),
     ],
 )
 def test_impossible_parameters_are_refused(values: dict[str, list[int]], told: str):

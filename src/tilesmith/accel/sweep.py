@@ -26,6 +26,7 @@ from tilesmith.support.errors import ModelError, ScheduleError, UsageError
 from .clock import count_cycles
 from .convolution import Convolution, choose, compiled, predict
 from .hosted import NAME, layer_json, layer_of
+from .instructions import INSTRUCTIONS, MicroOp, layout
 from .machine import Machine, Memory
 
 Layers: TypeAlias = Mapping[Convolution, int]
@@ -89,14 +90,18 @@ def _shapes(settings: Mapping[str, Any]) -> dict[str, Any]:
 def machines(values: Mapping[str, Sequence[int]]) -> list[Machine]:
     """The machines with each combination of some parameters' values, the default one otherwise.
 
-    Raises UsageError for an unknown parameter, or for values that no machine can have.
+    Raises UsageError for an unknown parameter, for values that no machine can have, and for buffers
+    whose addresses an instruction has no room for.
     """
     known = [f.name for f in fields(Machine) if f.name not in ("operand", "batch")]
     for name in values:
         if name not in known:
             raise UsageError(f"parameter {name!r}: expected one of {', '.join(known)}")
     combinations = itertools.product(*values.values())
-    return [replace(Machine(), **dict(zip(values, row, strict=True))) for row in combinations]
+    found = [replace(Machine(), **dict(zip(values, row, strict=True))) for row in combinations]
+    for machine, kind in itertools.product(found, (*INSTRUCTIONS, MicroOp)):
+        layout(kind, machine)
+    return found
 
 
 def cycles(conv: Convolution, machine: Machine, *, counted: bool) -> int | None:
