@@ -8,6 +8,7 @@ import pytest
 from tilesmith import te
 from tilesmith.accel.alu import AluOp
 from tilesmith.accel.clock import Counts
+from tilesmith.accel.instructions import Alu
 from tilesmith.accel.intrinsics import SCOPES, alu, alu_value, copy, gemm
 from tilesmith.accel.kernel import AccelKernel, build
 from tilesmith.accel.machine import Machine, Memory
@@ -140,6 +141,37 @@ def test_the_alu_requantises_by_shifts():
     np.testing.assert_array_equal(found["Y"].reshape(wanted.shape), wanted)
 
 
+def zeros(machine: Machine, tiles: int) -> AccelKernel:
+    """Accumulators that nothing adds to."""
+    y = te.compute((tiles, 16), lambda i, b: te.const(0, "i32"), "Y")
+    s = te.create_schedule(y)
+    s.cache_write(y, SCOPES[Memory.ACC])
+    s[y].tensorize(s[y].axis[-1], copy(machine, Memory.ACC))
+    return build(s, [y], machine)
+
+
+def test_zeros_of_more_tiles_than_a_field_holds_are_written():
+    deep = Machine(acc_bytes=1 << 20, wgt_bytes=1 << 16)
+    kernel = zeros(deep, 1200)
+    found, _ = run(kernel, {})
+    assert not found["Y"].any()
+    assert sum(isinstance(x, Alu) for x in kernel.program.instructions) == 3
+
+
+def lowered_by_padding() -> AccelKernel:
+    """`Y[i] = X[i - 1]`, and zero in the first row: padding in DRAM."""
+    x = te.placeholder((4, 16), "i32", "X")
+    here = te.compute(x.shape, lambda i, b: x[i, b], "here")
+    y = te.compute(
+        (5, 16), lambda i, b: te.if_then_else(i >= 1, here[i - 1, b], te.const(0, "i32")), "Y"
+    )
+    s = te.create_schedule(y)
+    s[here].set_scope(SCOPES[Memory.ACC])
+    for stage in (here, y):
+        s[stage].tensorize(s[stage].axis[-1], copy(MACHINE, Memory.ACC))
+    return build(s, [x, y], MACHINE)
+
+
 def transposed() -> AccelKernel:
     """`Y[i, j] = X[j, i] >> 1` on accumulators."""
     x = te.placeholder((4, 4, 16), "i32", "X")
@@ -177,6 +209,8 @@ def apart() -> AccelKernel:
 
 
 def test_what_the_machine_cannot_run_is_refused():
+    with pytest.raises(ScheduleError, match="padding: expected it in a buffer, found it in DRAM"):
+        lowered_by_padding()
     with pytest.raises(ScheduleError, match="the first operand of the ALU must be in its place"):
         transposed()
     with pytest.raises(ScheduleError, match="the last operand must be the tile after the one"):

@@ -37,7 +37,7 @@ def drawn_machine(rng: random.Random) -> Machine:
 
 def drawn_convolution(rng: random.Random) -> Convolution:
     kernel = rng.randint(1, 3), rng.randint(1, 3)
-    sides = (kernel[0] - 1, kernel[1] - 1) * 2
+    sides = kernel * 2
     return Convolution(
         inputs=rng.randint(1, 40),
         outputs=rng.randint(1, 60),

@@ -29,6 +29,7 @@ from tilesmith import te
 from tilesmith.support.errors import ScheduleError, UsageError
 
 from .alu import AluOp
+from .instructions import Load, layout
 from .intrinsics import SCOPES, alu, alu_value, copy, gemm
 from .kernel import AccelKernel, build
 from .machine import Machine, Memory
@@ -183,7 +184,33 @@ def fits(conv: Convolution, tiles: Tiles, machine: Machine) -> bool:
         and threads * tiles.channels * tiles.inputs * taps <= machine.depth(Memory.WGT)
         and cells <= min(machine.depth(Memory.ACC), machine.depth(Memory.OUT))
         and _shared_axis(conv, tiles, machine) is not None
+        and _is_copied(conv, tiles, machine)
     )
+
+
+def _is_copied(conv: Convolution, tiles: Tiles, machine: Machine) -> bool:
+    """Whether each window of the input is a copy: it has a pixel of the image, and the fields hold
+    its sizes and its padding.
+    """
+    most = {slot.name: slot.range[1] for slot in layout(Load, machine)}
+    window = _window(conv, tiles)
+    if window[0] > most["rows"] or window[1] > most["columns"]:
+        return False
+    if not any(conv.padding):
+        return True
+    top, left, *_ = conv.padding
+    ways = (
+        (conv.height, top, conv.result[0], tiles.rows, window[0], conv.row_step, "top"),
+        (conv.width, left, conv.result[1], tiles.columns, window[1], 1, "left"),
+    )
+    for extent, padding, result, tile, size, step, side in ways:
+        for n in range(0, result, tile):
+            begin = n * conv.stride - padding
+            before = min(max(-(begin // step), 0), size)
+            until = min(max(-((begin - extent) // step), 0), size)
+            if before == until or max(before, size - until) > most[side]:
+                return False
+    return conv.width * conv.row_step <= most["stride"]
 
 
 def _shared_axis(conv: Convolution, tiles: Tiles, machine: Machine) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .instructions import Load, MicroOp
+from .instructions import Load, MicroOp, layout
 from .machine import Machine, Memory
 from .tokens import Ordered
 
@@ -20,6 +20,8 @@ class MicroKernels:
         self.micro_ops: list[MicroOp] = []
         self._ordered = ordered
         self._depth = machine.depth(Memory.UOP)
+        columns = next(s for s in layout(Load, machine) if s.name == "columns")
+        self._most = min(self._depth, columns.range[1])
         self._places: dict[bytes, int] = {}
         """Each sequence -> where it begins in memory."""
         self._present: dict[bytes, int] = {}
@@ -27,9 +29,9 @@ class MicroKernels:
         self._top = 0
 
     def parts(self, steps: np.ndarray) -> Iterator[np.ndarray]:
-        """The steps in sequences that fit the buffer."""
-        for n in range(0, len(steps), self._depth):
-            yield steps[n : n + self._depth]
+        """The steps in sequences that fit the buffer, and a copy."""
+        for n in range(0, len(steps), self._most):
+            yield steps[n : n + self._most]
 
     def loaded(self, steps: np.ndarray) -> tuple[int, int]:
         """Begin and end of a sequence in the buffer.  A copy is added to the program if the

@@ -20,6 +20,8 @@ from tilesmith.support.errors import ScheduleError
 
 from .intrinsics import STEPS, Step
 
+ALL_PADDING = "padding: a copy needs at least one tile of DRAM"
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -185,11 +187,13 @@ class Loop:
         return (self.first, self.end) == (0, self.extent)
 
 
-def loops_of(nest: Nest, values: Mapping[Var, int]) -> list[Loop]:
+def loops_of(nest: Nest, values: Mapping[Var, int], most: int) -> list[Loop]:
     """The loops of a nest, outermost first, with addresses of the result and then the operands.
     Loops of one iteration are left out, and loops that run through equally spaced tiles are one.
 
-    Raises ScheduleError for a condition on two loops at once.
+    most: upper bound on the iterations of loops that become one.
+
+    Raises ScheduleError for a condition on two loops at once, and for one that never holds.
     """
     places = (nest.result, *nest.operands)
     own = dict(nest.loops)
@@ -201,7 +205,7 @@ def loops_of(nest: Nest, values: Mapping[Var, int]) -> list[Loop]:
             raise ScheduleError("padding: expected a condition on one loop, found one on several")
         if not inner:
             if rest < 0:
-                bounds = dict.fromkeys(bounds, (0, 0))
+                raise ScheduleError(ALL_PADDING)
             continue
         ((v, c),) = inner
         low, high = bounds[v]
@@ -215,19 +219,20 @@ def loops_of(nest: Nest, values: Mapping[Var, int]) -> list[Loop]:
         for v, n in nest.loops
         if n > 1 or bounds[v] != (0, n)
     ]
-    return _merged(found)
+    return _merged(found, most)
 
 
-def _merged(loops: list[Loop]) -> list[Loop]:
+def _merged(loops: list[Loop], most: int) -> list[Loop]:
     for outer in loops:
         for inner in loops:
+            extent = outer.extent * inner.extent
             if (
                 outer is not inner
+                and extent <= most
                 and outer.is_whole
                 and inner.is_whole
                 and outer.steps == tuple(inner.extent * s for s in inner.steps)
             ):
-                extent = outer.extent * inner.extent
                 one = replace(inner, extent=extent, end=extent)
-                return _merged([one if x is inner else x for x in loops if x is not outer])
+                return _merged([one if x is inner else x for x in loops if x is not outer], most)
     return loops

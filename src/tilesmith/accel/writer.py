@@ -20,7 +20,7 @@ zeros cost no instruction.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -35,11 +35,11 @@ from tilesmith.loop.visit import children
 from tilesmith.support.errors import ScheduleError
 
 from .alu import AluOp
-from .instructions import Alu, Gemm, Load, Slot, Store, layout
+from .instructions import Alu, Gemm, Instruction, Load, Slot, Store, layout
 from .intrinsics import MEMORIES
 from .machine import Machine, Memory, Unit
 from .micro_kernels import MicroKernels
-from .nest import Loop, Nest, Place, extent_of, loops_of
+from .nest import ALL_PADDING, Loop, Nest, Place, extent_of, loops_of
 from .program import Program
 from .tokens import Ordered, Tiles
 
@@ -185,7 +185,8 @@ class _Writer:
         """Write a nest for a virtual thread."""
         if nest.step is None:
             first = nest.result.at(thread.values) + self._base(nest.result.buffer, thread)
-            self._zero[_addresses(first, loops_of(nest, thread.values), 0)] = True
+            loops = loops_of(nest, thread.values, self.machine.depth(Memory.ACC))
+            self._zero[_addresses(first, loops, 0)] = True
         elif nest.step.is_copy:
             self._copy(nest, thread)
         elif nest.step.op is None:
@@ -216,10 +217,16 @@ class _Writer:
         dram = self.dram[there.buffer] // (self._elements[here.buffer.scope] * element)
         dram += there.at(thread.values)
         own, other = (0, 1) if is_load else (1, 0)
-        loops = sorted(loops_of(nest, thread.values), key=lambda x: -abs(x.steps[own]))
-        rows, columns, outer = _two_dimensions(loops, own, other)
+        most = self._most(Load if is_load else Store)
+        loops = loops_of(nest, thread.values, most["columns"])
+        loops.sort(key=lambda x: -abs(x.steps[own]))
+        rows, columns, outer = _two_dimensions(loops, own, other, most)
         if not is_load:
             self._settle(_addresses(sram, loops, own))
+        if rows.end <= rows.first or columns.end <= columns.first:
+            raise ScheduleError(ALL_PADDING)
+        if not (is_load or (rows.is_whole and columns.is_whole)):
+            raise ScheduleError("padding: expected it in a buffer, found it in DRAM")
         widen = memory is Memory.ACC and is_load and element < self.machine.element(memory).bytes
         for at in product(*(range(x.extent) for x in outer)):
             begin = sram + sum(n * x.steps[own] for n, x in zip(at, outer, strict=True))
@@ -228,7 +235,7 @@ class _Writer:
             if not is_load:
                 moved = Store(
                     memory=memory, sram=begin, dram=place, rows=rows.extent,
-                    columns=columns.extent, stride=self._field(Store, "stride", rows.steps[other]),
+                    columns=columns.extent, stride=rows.steps[other],
                 )  # fmt: skip
                 self.ordered.add(moved, {memory: tiles}, {})
                 continue
@@ -236,7 +243,7 @@ class _Writer:
             read = Load(
                 memory=memory, sram=begin, dram=place,
                 rows=rows.end - rows.first, columns=columns.end - columns.first,
-                stride=self._field(Load, "stride", rows.steps[other]),
+                stride=rows.steps[other],
                 top=self._field(Load, "top", rows.first),
                 bottom=self._field(Load, "bottom", rows.extent - rows.end),
                 left=self._field(Load, "left", columns.first),
@@ -249,12 +256,15 @@ class _Writer:
 
     def _gemm(self, nest: Nest, thread: _Thread) -> None:
         """Products.  Where the sums begin with zeros, the first product of each comes first."""
-        loops, first = loops_of(nest, thread.values), self._first(nest, thread)
+        most = self._most(Gemm)
+        loops = loops_of(nest, thread.values, most["inner"])
+        first = self._first(nest, thread)
         dst, src, wgt = (_addresses(first[n], loops, n) for n in range(3))
         starts = bool(self._zero[dst].all())
         if not starts:
             self._settle(dst)
-        outer, inner = around = self._around(loops, lambda x: x.steps[0] != 0)
+        operands = {"dst": 0, "src": 1, "wgt": 2}
+        outer, inner = around = _around([x for x in loops if x.steps[0]], operands, most)
         inside = [x for x in loops if not any(x is y for y in around)]
         steps = _steps(first, inside)
         at = np.indices([x.extent for x in inside]).reshape(len(inside), len(steps))
@@ -284,7 +294,9 @@ class _Writer:
         step = nest.step
         assert step is not None and step.op is not None
         nest = _in_place(nest)
-        loops, first = loops_of(nest, thread.values), self._first(nest, thread)
+        most = self._most(Alu)
+        loops = loops_of(nest, thread.values, most["inner"])
+        first = self._first(nest, thread)
         every = range(len(first))
         read = [_addresses(first[n], loops, n) for n in every[1:]]
         for tiles in read:
@@ -301,7 +313,7 @@ class _Writer:
             raise ScheduleError(
                 f"{nest.result.buffer.name}: the last operand must be the tile after the one before"
             )
-        around = self._around(loops, lambda x: True)
+        around = _around(loops, {"dst": 0, "src": source} if has_source else {"dst": 0}, most)
         inside = [x for x in loops if not any(x is y for y in around)]
         columns = [0, source if has_source else 0]
         steps = np.zeros((math.prod(x.extent for x in inside), 3), int)
@@ -326,26 +338,18 @@ class _Writer:
     def _settle(self, tiles: np.ndarray) -> None:
         """Write the zeros for which some accumulators stand."""
         zeros = np.unique(tiles[self._zero[tiles]])
+        most = self._most(Alu)["inner"]
         for run in np.split(zeros, np.flatnonzero(np.diff(zeros) != 1) + 1):
-            if run.size:
-                begin, end = self.kernels.loaded(np.array([[run[0], 0, 0]]))
-                x = Alu(begin=begin, end=end, inner=run.size, dst_inner=1, use_imm=True)
-                self.ordered.add(x, {}, {Memory.ACC: run})
+            for n in range(0, run.size, most):
+                part = run[n : n + most]
+                begin, end = self.kernels.loaded(np.array([[part[0], 0, 0]]))
+                x = Alu(begin=begin, end=end, inner=part.size, dst_inner=1, use_imm=True)
+                self.ordered.add(x, {}, {Memory.ACC: part})
         self._zero[zeros] = False
 
-    def _around(self, loops: Sequence[Loop], may: Callable[[Loop], bool]) -> tuple[Loop, Loop]:
-        """The two loops of an instruction: those of most iterations whose fields hold them."""
-        slots = {s.name: s for s in layout(Gemm, self.machine)}
-        names = ("dst_inner", "src_inner", "wgt_inner")
-
-        def fits(x: Loop) -> bool:
-            held = (s <= slots[n].range[1] for s, n in zip(x.steps, names, strict=False))
-            return x.extent <= slots["outer"].range[1] and min(x.steps) >= 0 and all(held)
-
-        most = sorted((x for x in loops if may(x) and fits(x)), key=lambda x: -x.extent)[:2]
-        width = len(loops[0].steps) if loops else 3
-        most += [Loop(1, (0,) * max(width, 3), 0, 1)] * (2 - len(most))
-        return most[0], most[1]
+    def _most(self, kind: type[Instruction]) -> dict[str, int]:
+        """The greatest number that each field of an instruction holds."""
+        return {s.name: s.range[1] for s in layout(kind, self.machine)}
 
     def _field(self, kind: type[Load | Store | Alu], name: str, value: int) -> int:
         """A value of a field.  Raises ScheduleError if the field is too small."""
@@ -357,6 +361,25 @@ class _Writer:
                 "compute in other tiles"
             )
         return value
+
+
+def _around(
+    loops: Sequence[Loop], operands: Mapping[str, int], most: Mapping[str, int]
+) -> tuple[Loop, Loop]:
+    """The two loops of an instruction: those of most iterations whose fields hold them.
+
+    operands: for each address of a micro-operation, the operand whose it is.
+    most: the greatest number that each field holds.
+    """
+
+    def fits(x: Loop) -> bool:
+        held = (0 <= x.steps[n] <= most[f"{name}_inner"] for name, n in operands.items())
+        return x.extent <= most["inner"] and all(held)
+
+    found = sorted((x for x in loops if fits(x)), key=lambda x: -x.extent)[:2]
+    once = Loop(1, (0,) * (max(operands.values()) + 1), 0, 1)
+    found += [once] * (2 - len(found))
+    return found[0], found[1]
 
 
 def unit_of(nest: Nest) -> Unit:
@@ -399,18 +422,24 @@ def _steps(first: Sequence[int], loops: Sequence[Loop]) -> np.ndarray:
 
 
 def _two_dimensions(
-    loops: Sequence[Loop], own: int, other: int
+    loops: Sequence[Loop], own: int, other: int, most: Mapping[str, int]
 ) -> tuple[Loop, Loop, Sequence[Loop]]:
     """Rows and columns of a copy, and the loops around it.
 
     loops: those with the longest steps in the buffer first.
+    most: the greatest number that each field of the copy holds.
     """
     unit = Loop(1, (0, 0), 0, 1)
     rest = list(loops)
     columns, rows = unit, unit
-    if rest and rest[-1].steps[own] == rest[-1].steps[other] == 1:
+
+    def is_next(field: str, step: int) -> bool:
+        """Whether the innermost loop that is left fits a field, with this step in the buffer."""
+        return bool(rest) and rest[-1].extent <= most[field] and rest[-1].steps[own] == step
+
+    if is_next("columns", 1) and rest[-1].steps[other] == 1:
         columns = rest.pop()
-    if rest and rest[-1].steps[own] == columns.extent and rest[-1].steps[other] >= 0:
+    if is_next("rows", columns.extent) and 0 <= rest[-1].steps[other] <= most["stride"]:
         rows = rest.pop()
     if any(not x.is_whole for x in rest):
         raise ScheduleError("padding: expected it along the two inner dimensions of a copy")
