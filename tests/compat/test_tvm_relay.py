@@ -70,16 +70,77 @@ def test_the_text_of_a_function():
     )
 
 
+def resnet18(data: np.ndarray, params: dict[str, np.ndarray]) -> torch.Tensor:
+    """ResNet-18 with normalisation first, in PyTorch."""
+    weights = {k: torch.from_numpy(v) for k, v in params.items()}
+    functional = torch.nn.functional
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        kinds = ("moving_mean", "moving_var", "gamma", "beta")
+        mean, variance, scale, shift = (weights.get(f"{name}_{kind}") for kind in kinds)
+        scale = None if name == "bn_data" else scale  # TVM's network does not scale its input
+        return functional.batch_norm(x, mean, variance, scale, shift, eps=2e-5)
+
+    def conv(x: torch.Tensor, name: str, stride: int = 1) -> torch.Tensor:
+        w = weights[f"{name}_weight"]
+        return functional.conv2d(x, w, stride=stride, padding=w.shape[2] // 2)
+
+    x = norm(conv(norm(torch.from_numpy(data), "bn_data"), "conv0", 2), "bn0").relu()
+    x = functional.max_pool2d(x, 3, 2, 1)
+    for stage in (1, 2, 3, 4):
+        for unit in (1, 2):
+            name, stride = f"stage{stage}_unit{unit}", 2 if stage > 1 and unit == 1 else 1
+            act = norm(x, f"{name}_bn1").relu()
+            out = norm(conv(act, f"{name}_conv1", stride), f"{name}_bn2").relu()
+            x = conv(act, f"{name}_sc", stride) if f"{name}_sc_weight" in weights else x
+            x = conv(out, f"{name}_conv2") + x
+    x = norm(x, "bn1").relu().mean((2, 3)) @ weights["fc1_weight"].T + weights["fc1_bias"]
+    return torch.softmax(x, 1)
+
+
+def test_inputs_keep_their_names_and_constants_get_others():
+    x, y = relay.var("constant0", shape=(4,)), relay.var("constant0_1", shape=(4,))
+    table = relay.const(np.float32([1, 2, 3, 4]))
+    a, b = np.float32([[1, 0, 2, 0], [5, 6, 7, 8]])
+    (found,) = run(relay.Function([x, y], x * table + y), a, b)
+    np.testing.assert_array_equal(found, a * np.float32([1, 2, 3, 4]) + b)
+
+
+def test_two_inputs_of_one_name_are_refused():
+    out = relay.var("w", shape=(4,)) + relay.var("w", shape=(4,))
+    with pytest.raises(UsageError, match=r"found two relay.var\('w'\)"):
+        tvm.IRModule.from_expr(out)
+    branch = relay.If(relay.var("w", shape=(), dtype="bool"), relay.var("w", shape=(4,)), out)
+    with pytest.raises(UsageError, match=r"found two relay.var\('w'\)"):
+        tvm.IRModule.from_expr(branch)
+
+
+@pytest.mark.parametrize("kind", [float, np.float64, np.float32])
+def test_attributes_of_python_and_of_numpy_are_one_text(kind):
+    x = relay.var("x", shape=(4,))
+    text = str(relay.Function([x], relay.clip(x, kind(0.5), np.int64(6))))
+    assert "clip(%x, a_min=0.5f64, a_max=6)" in text
+
+
 def test_workloads_and_passes_of_the_tutorials():
     mod, params = testing.resnet.get_workload(num_layers=18, image_shape=(3, 32, 32))
+    values = {k: v.numpy() for k, v in params.items()}
+    for name, value in values.items():  # statistics that a new network does not have
+        if name.endswith("mean"):
+            value[:] = RANDOM.uniform(-0.5, 0.5, value.shape)
+        elif name.endswith(("gamma", "var")):
+            value[:] = RANDOM.uniform(0.5, 1.5, value.shape)
+    params = {k: tvm.nd.array(v) for k, v in values.items()}
     mod = tvm.transform.Sequential([relay.transform.FoldConstant(), relay.transform.FuseOps()])(mod)
     lib = relay.build(mod, target="llvm", params=params)
     module = graph_executor.GraphModule(lib["default"](tvm.cpu()))
-    module.set_input("data", RANDOM.standard_normal((1, 3, 32, 32)).astype(np.float32))
+    data = RANDOM.standard_normal((1, 3, 32, 32)).astype(np.float32)
+    module.set_input("data", data)
     module.run()
     found = module.get_output(0).numpy()
     assert found.shape == (1, 1000)
     np.testing.assert_allclose(found.sum(), 1, rtol=1e-5)
+    np.testing.assert_allclose(found, resnet18(data, values), rtol=1e-4, atol=1e-7)
     mod, params = testing.mlp.get_workload(batch_size=2)
     data = RANDOM.standard_normal((2, 1, 28, 28)).astype(np.float32)
     value = data.reshape(2, -1)
@@ -99,6 +160,10 @@ def test_workloads_and_passes_of_the_tutorials():
         (lambda x: [*relay.nn.relu(x)], "expected a call with several results"),
         (lambda x: relay.clip(x, 0, 1, 2), "give attributes by name"),
         (lambda x: relay.var("y", shape=(1,), dtype="float7"), "expected an element type of TVM"),
+        (lambda x: relay.split(x)[0], "split: expected indices_or_sections"),
+        (lambda x: str(relay.Function([x], relay.clip(x, 0, np.inf))), "finite numbers.*inf"),
+        (lambda x: str(relay.Function([x], relay.clip(x, float("nan"), 1))), "finite numbers.*nan"),
+        (lambda x: testing.resnet.get_workload(num_layers=152), "num_layers of 18, 34, 50, 101"),
         (lambda x: relay.transform.ToMixedPrecision(), "tilesmith.compile"),
     ],
 )

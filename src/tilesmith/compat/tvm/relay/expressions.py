@@ -7,6 +7,7 @@ mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(out), out))
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from tilesmith.frontend.relay.parse import element_type, type_name
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.support.arguments import shown
 from tilesmith.support.errors import UsageError
+from tilesmith.te.state import unique
 
 __all__ = [
     "Call", "Constant", "Expr", "Function", "If", "Tuple", "TupleGetItem", "Var", "analysis",
@@ -189,7 +191,12 @@ class Call(Expr):
     def size(self) -> int | None:
         """The number of results of a call that is a tuple; None if it is one value."""
         if self.op == "split":
-            parts = self.attrs["indices_or_sections"]
+            parts = self.attrs.get("indices_or_sections")
+            if parts is None:
+                raise UsageError(
+                    "split: expected indices_or_sections, the number of parts or where they begin, "
+                    "found none; write relay.split(x, 2)"
+                )
             return parts if isinstance(parts, int) else len(parts) + 1
         if self.op == "topk" and self.attrs.get("ret_type", "both") != "both":
             return None
@@ -350,15 +357,31 @@ def _in_order(root: Expr) -> list[Expr]:
 
 
 def text_of(function: Function) -> tuple[str, dict[str, np.ndarray]]:
-    """The program in Relay's text, and the values of its constants, which are inputs there."""
+    """The program in Relay's text, and the values of its constants, which are inputs there.
+
+    Raises UsageError if two inputs have one name.
+    """
     constants: dict[Constant, str] = {}
-    body = _block(function.body, constants, {})
+    body = _block(function.body, constants, _inputs(function))
     inputs = [p.declared for p in function.params]
     values = {name: c.data for c, name in constants.items()}
     inputs += [
         Var(name, a.shape, type_name(to_dtype(a.dtype.name))).declared for name, a in values.items()
     ]
     return f'#[version = "0.0.5"]\ndef @main({", ".join(inputs)}) {{\n{body}\n}}\n', values
+
+
+def _inputs(function: Function) -> dict[Expr, str]:
+    """The text of each input, those that the body reads included."""
+    inputs = dict.fromkeys([*function.params, *_free_vars(function.body)])
+    named = {v.name_hint: v for v in inputs}
+    for v in inputs:
+        if named[v.name_hint] is not v:
+            raise UsageError(
+                f"expected inputs of different names, found two relay.var({v.name_hint!r}); keep "
+                "one and use it twice, or rename one"
+            )
+    return {v: f"%{name}" for name, v in named.items()}
 
 
 def _block(root: Expr, constants: dict[Constant, str], known: Mapping[Expr, str]) -> str:
@@ -378,10 +401,11 @@ def _block(root: Expr, constants: dict[Constant, str], known: Mapping[Expr, str]
 
 def _written(e: Expr, names: Mapping[Expr, str], constants: dict[Constant, str]) -> str:
     match e:
-        case Var():
-            return f"%{e.name_hint}"
         case Constant():
-            return f"%{constants.setdefault(e, f'constant{len(constants)}')}"
+            if e not in constants:
+                taken = {*names.values(), *(f"%{name}" for name in constants.values())}
+                constants[e] = unique(f"%constant{len(constants)}", taken)[1:]
+            return f"%{constants[e]}"
         case Tuple():
             return f"({', '.join(names[f] for f in e.fields)}{',' if len(e.fields) == 1 else ''})"
         case TupleGetItem():
@@ -402,8 +426,8 @@ def _attribute(value: Any) -> str:
         return f"[{', '.join(map(_attribute, value))}]"
     if isinstance(value, str):
         return f'"{value}"'
-    if isinstance(value, (bool, int, np.integer)):
+    if isinstance(value, (bool, int, np.integer, np.bool_)):
         return str(value)
-    if isinstance(value, float):
-        return f"{value!r}f64" if "inf" not in repr(value) and "nan" not in repr(value) else "None"
-    raise UsageError(f"expected an attribute of numbers and texts, found {shown(value)}")
+    if isinstance(value, (float, np.floating)) and math.isfinite(value):
+        return f"{float(value)!r}f64"
+    raise UsageError(f"expected an attribute of finite numbers and texts, found {shown(value)}")

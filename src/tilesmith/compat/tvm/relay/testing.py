@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.support.errors import UsageError
+
 from ..nd import NDArray, array
 from . import RelayModule
 from .expressions import Call, Expr, Function, Var, analysis, nn, var
@@ -44,19 +46,9 @@ def _workload(data: Var, out: Expr) -> Workload:
 
 
 def _batch_norm(data: Expr, channels: int, name: str, **attrs: Any) -> Expr:
-    parts = (var(f"{name}_{p}", shape=(channels,)) for p in ("gamma", "beta", "mean", "var"))
-    return nn.batch_norm(data, *(p for p in _renamed(parts)), epsilon=2e-5, **attrs)[0]
-
-
-def _renamed(parts: Any) -> list[Var]:
-    """The running statistics have TVM's names: `moving_mean` and `moving_var`."""
-    result = []
-    for p in parts:
-        stem, _, last = p.name_hint.rpartition("_")
-        result.append(
-            Var(f"{stem}_moving_{last}", p.shape, p.dtype) if last in ("mean", "var") else p
-        )
-    return result
+    names = ("gamma", "beta", "moving_mean", "moving_var")
+    parts = (var(f"{name}_{p}", shape=(channels,)) for p in names)
+    return nn.batch_norm(data, *parts, epsilon=2e-5, **attrs)[0]
 
 
 def _conv(data: Expr, inputs: int, outputs: int, size: int, stride: int, name: str) -> Call:
@@ -90,7 +82,14 @@ def _resnet(
     image_shape: Sequence[int] = (3, 224, 224),
     dtype: str = "float32",
 ) -> Workload:
-    """ResNet of 18, 34, 50 or 101 layers.  The input is `data`; the output has probabilities."""
+    """ResNet of 18, 34, 50 or 101 layers.  The input is `data`; the output has probabilities.
+
+    Raises UsageError for another number of layers.
+    """
+    if num_layers not in _UNITS:
+        raise UsageError(
+            f"resnet: expected num_layers of {', '.join(map(str, _UNITS))}, found {num_layers!r}"
+        )
     data, is_deep = var("data", shape=(batch_size, *image_shape), dtype=dtype), num_layers >= 50
     widths = (256, 512, 1024, 2048) if is_deep else (64, 128, 256, 512)
     out: Expr = _batch_norm(data, image_shape[0], "bn_data", scale=False)
