@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilesmith.compat.halide as hl
-from tilesmith.support.errors import ScheduleError
+from tilesmith.support.errors import ScheduleError, UsageError
 
 x, y = hl.Var("x"), hl.Var("y")
 SIZE = 6
@@ -131,3 +131,84 @@ def test_a_shift_by_a_negative_number_goes_in_the_other_direction():
     left, right = f.realize([3])
     np.testing.assert_array_equal(left, [32, -256, 5])
     np.testing.assert_array_equal(right, [128, -16, 5])
+
+
+def test_updates_stay_inside_of_what_other_updates_make_larger() -> None:
+    r, q = hl.RDom([(0, 3)]), hl.RDom([(20, 4)])
+    f, g = hl.Func("f"), hl.Func("g")
+    f[x, y] = 0
+    f[x, x + r] += 1
+    f[q, 0] = 1
+    g[x, y] = f[x, y]
+    expected = np.zeros((24, 26), int)
+    for place, step in itertools.product(range(24), range(3)):
+        expected[place, place + step] += 1
+    expected[20:, 0] = 1
+    assert "f: i32[26, 24]" in str(g.loops(4, 4))
+    assert np.array_equal(np.asarray(g.realize([4, 4])), expected[:4, :4].T)
+
+
+def test_a_read_of_the_own_diagonal_is_part_of_what_an_update_uses() -> None:
+    r = hl.RDom([(1, 2)])
+    f, g = hl.Func("f"), hl.Func("g")
+    f[x, y] = x + y
+    f[x, r] = f[x, r - 1] + f[x, x]
+    g[x, y] = f[x + 5, y]
+    expected = np.add.outer(np.arange(10), np.arange(10))  # expected[x, y]
+    for place, row in itertools.product(range(10), (1, 2)):
+        expected[place, row] = expected[place, row - 1] + expected[place, place]
+    assert np.array_equal(np.asarray(g.realize([3, 3])), expected[5:8, :3].T)
+
+
+def test_updates_that_enlarge_each_other_without_end_are_refused() -> None:
+    f, g = hl.Func("f"), hl.Func("g")
+    f[x, y] = 0
+    f[x, x + 1] = 1
+    f[y + 1, y] = 1
+    g[x, y] = f[x, y]
+    with pytest.raises(UsageError, match=r"f: expected updates that use a bounded part"):
+        g.realize([4, 4])
+
+
+def test_an_update_of_one_element_changes_no_other_one() -> None:
+    f = hl.Func("f")
+    f[x, y] = 0
+    f[0, 0] = 5
+    assert np.asarray(f.realize([3, 3])).tolist() == [[5, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+def test_a_definition_that_an_update_replaces_needs_no_stage() -> None:
+    f = hl.Func("f")
+    f[x] = 7
+    f[x] = x + 1
+    f.update().vectorize(x, 4)
+    assert np.asarray(f.realize([4])).tolist() == [1, 2, 3, 4]
+
+
+def test_a_func_that_a_parameter_leaves_out_needs_no_stage() -> None:
+    f, g, p = hl.Func("f"), hl.Func("g"), hl.Param(hl.Int(32), "p", 0)
+    g[x] = x * x
+    g.compute_root().vectorize(x, 4)
+    f[x] = hl.select(p > 0, g[x], x)
+    assert np.asarray(f.realize([4])).tolist() == [0, 1, 2, 3]
+    p.set(1)
+    assert np.asarray(f.realize([4])).tolist() == [0, 1, 4, 9]
+
+
+def test_a_definition_and_its_update_may_both_have_steps() -> None:
+    f = hl.Func("f")
+    f[x, y] = x + y
+    f[x, y] = f[x, y] * 2
+    f.vectorize(x, 8)
+    f.update().vectorize(x, 8)
+    assert np.array_equal(np.asarray(f.realize([9, 3])), 2 * np.add.outer(range(3), range(9)))
+
+
+def test_steps_of_the_start_of_a_reduction_name_its_loops() -> None:
+    f = hl.Func("f")
+    f[x] = 0
+    f[x] += hl.RDom([(0, 4)]).x
+    f.vectorize(y)
+    f.update().unroll(x, 2)
+    with pytest.raises(ScheduleError, match="f has no loop y; its loops are x"):
+        f.realize([4])

@@ -16,8 +16,13 @@ from .stages import Chain, Loop, Stages
 
 def scheduled(stages: Stages, outputs: tuple[Function, ...]) -> te.Schedule:
     """The schedule of `outputs` with the steps and places of all Funcs."""
-    s = te.create_schedule([t for f in outputs for t in stages.chains[f].values[:1]])
-    for func, chain in stages.chains.items():
+    results = [t for f in outputs for t in stages.chains[f].values[:1]]
+    s = te.create_schedule(results)
+    needed = set(producers_first([t.op for t in results]))
+    for chain in stages.chains.values():
+        chain.keep(needed)
+    chains = {f: c for f, c in stages.chains.items() if c.made}
+    for func, chain in chains.items():
         if chain.is_combined and func.placement.compute == "default" and func not in outputs:
             chain.inlined.add(chain.values[0])
         for tensor in chain.inlined:
@@ -28,7 +33,9 @@ def scheduled(stages: Stages, outputs: tuple[Function, ...]) -> te.Schedule:
                 _apply(s[loop.tensor], loop, is_output)
         for names, steps in chain.fixed:
             _warn_of_unused(func, names, steps)
-    for func, chain in reversed(stages.chains.items()):
+        if chain.merged is not None:
+            _unused(func, *chain.merged)
+    for func, chain in reversed(chains.items()):
         _place(s, stages, func, chain, outputs)
     return s
 
@@ -70,8 +77,8 @@ def _apply(stage: te.Stage, loop: Loop, is_output: bool) -> None:
                     del axes[old]
 
 
-def _warn_of_unused(func: Function, names: list[str], steps: Steps) -> None:
-    """Warn of steps that have no effect, since the compiler orders the loops `names`.  Raises
+def _unused(func: Function, names: list[str], steps: Steps) -> list[str]:
+    """The steps that have no effect, since the compiler orders the loops `names`.  Raises
     ScheduleError for a loop that is not there.
     """
     loops, unused = set(names), list[str]()
@@ -100,6 +107,11 @@ def _warn_of_unused(func: Function, names: list[str], steps: Steps) -> None:
         if not (taken or isinstance(step, Rename) or step == Mark(needs[0], "serial")):
             kind = step.kind if isinstance(step, Mark) else type(step).__name__.lower()
             unused.append(f"{kind} of {', '.join(needs)}")
+    return unused
+
+
+def _warn_of_unused(func: Function, names: list[str], steps: Steps) -> None:
+    unused = _unused(func, names, steps)
     if unused:
         _warn(
             f"{func.name()}: {'; '.join(unused)}: no effect, since an update that is neither a "

@@ -25,6 +25,9 @@ Box = list[tuple[int, int]]
 
 _LARGEST = 1 << 31
 
+_ROUNDS = 100
+"""How often the updates of a Func may enlarge what they use of it."""
+
 
 @dataclass(frozen=True, eq=False)
 class Range:
@@ -81,7 +84,6 @@ class Resolved:
         self.outputs = tuple(outputs)
         self.constants = dict(constants)
         self._inlined: dict[Function, tuple[Expr, ...]] = {}
-        self._path: list[Function] = []
         self.definitions: dict[Function, list[Known]] = {}
         self.images: dict[Source, Buffer | ImageParam] = {}
         order: dict[Function, None] = {}
@@ -233,7 +235,29 @@ class Resolved:
         return made
 
     def _own(self, func: Function, box: Box, is_output: bool) -> Box:
-        """`box` with all coordinates at which updates of `func` write or read it."""
+        """`box` with all coordinates at which updates of `func` write or read it, while each runs
+        over the result.
+        """
+        whole = box
+        for _ in range(_ROUNDS):
+            before, whole = whole, self._used(func, whole)
+            if whole == before:
+                break
+        else:
+            raise UsageError(
+                f"{func.name()}: expected updates that use a bounded part of it, found that each "
+                f"use of {whole} (first and last coordinate of each dimension) needs more; use "
+                "hl.clamp"
+            )
+        if is_output and whole != box:
+            raise UsageError(
+                f"{func.name()} is realized for {box} (first and last coordinate of each "
+                f"dimension), and an update uses {whole}; realize these, or clamp the coordinates"
+            )
+        return whole
+
+    def _used(self, func: Function, box: Box) -> Box:
+        """`box` with the coordinates that updates of `func` over `box` write or read."""
         whole = box
         pure = func.definitions[0].args
         for d in self.definitions[func][1:]:
@@ -246,11 +270,6 @@ class Resolved:
                         for index, v, own in zip(place, pure, box, strict=True)
                     ]
                     whole = _union(whole, ends)
-        if is_output and whole != box:
-            raise UsageError(
-                f"{func.name()} is realized for {box} (first and last coordinate of each "
-                f"dimension), and an update uses {whole}; realize these, or clamp the coordinates"
-            )
         return whole
 
 

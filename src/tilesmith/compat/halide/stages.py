@@ -12,7 +12,7 @@ A Func is a chain of stages, one for each definition:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ from tilesmith.ir.simplify import simplify
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.rewrite import loads, map_loads
 from tilesmith.te.state import make_stage
-from tilesmith.te.tensor import KNOWN
+from tilesmith.te.tensor import KNOWN, Operation
 
 from .buffers import Source
 from .definitions import Function
@@ -58,6 +58,7 @@ class Chain:
     loops: for each definition, its loops; None for a definition that is part of another stage.
     fixed: for definitions that the compiler orders itself, the names of their loops, outermost
         first, and their steps.
+    merged: the same for a first definition that a reduction with steps of its own begins with.
     is_combined: whether the last stage adds the start of a reduction to its result.
     """
 
@@ -66,7 +67,14 @@ class Chain:
     inlined: set[te.Tensor] = field(default_factory=set)
     loops: list[Loop | None] = field(default_factory=list)
     fixed: list[tuple[list[str], Steps]] = field(default_factory=list)
+    merged: tuple[list[str], Steps] | None = None
     is_combined: bool = False
+
+    def keep(self, needed: Collection[Operation]) -> None:
+        """Drop the stages that are not `needed`, such as a value that an update replaces."""
+        self.made = [m for m in self.made if m[0].op in needed]
+        self.inlined = {t for t in self.inlined if t.op in needed}
+        self.loops = [x if x and x.tensor.op in needed else None for x in self.loops]
 
     @property
     def values(self) -> tuple[te.Tensor, ...]:
@@ -183,8 +191,10 @@ class Stages:
         )
         if is_neutral:
             chain.made[-1] = sums
-            if not d.steps.steps:
-                loop.steps = chain.loops[0].steps if chain.loops[0] else d.steps
+            if chain.loops[0] and not d.steps.steps:
+                loop.steps = chain.loops[0].steps
+            elif chain.loops[0]:
+                chain.merged = [*chain.loops[0].axes], chain.loops[0].steps
             chain.loops = [None, loop]
             return
         chain.made.append(sums)
@@ -195,21 +205,28 @@ class Stages:
                 ir.binary(op, a[where], b[where]) for a, b in zip(first, sums, strict=True)
             ],
         )
-        self._fold_away(chain, len(chain.made) - 2, whole)
+        self._fold_away(chain, len(chain.made) - 2, whole, [])
         chain.made.append(whole)
         chain.loops.append(loop)
         chain.is_combined = True
 
-    def _fold_away(self, chain: Chain, number: int, into: tuple[te.Tensor, ...]) -> None:
-        """Inline stage `number`, which stage `into` reads only at its own place, if it is a compute
-        without a reduction.  Its loops are then those of `into`.
+    def _fold_away(
+        self, chain: Chain, number: int, into: tuple[te.Tensor, ...], steps: Sequence[Any]
+    ) -> None:
+        """Inline stage `number`, which stage `into` with `steps` reads only at its own place, if it
+        is a compute without a reduction.  Its loops are then those of `into`, so that only one of
+        the two may have steps.
         """
-        op = chain.made[number][0].op
-        if isinstance(op, te.Compute) and op.axis and not op.reduce_axis:
-            chain.inlined.add(chain.made[number][0])
-            for loop in chain.loops:
-                if loop is not None and loop.tensor is chain.made[number][0]:
-                    loop.tensor = into[0]
+        first = chain.made[number][0]
+        moved = [x for x in chain.loops if x is not None and x.tensor is first]
+        op = first.op
+        if not (isinstance(op, te.Compute) and op.axis and not op.reduce_axis):
+            return
+        if steps and any(x.steps.steps for x in moved):
+            return
+        chain.inlined.add(first)
+        for loop in moved:
+            loop.tensor = into[0]
 
     def _is_pointwise(self, func: Function, d: Known) -> bool:
         """Whether the points of an update are independent, and a coordinate of the result says
@@ -234,9 +251,9 @@ class Stages:
     def _select(self, func: Function, d: Known, chain: Chain) -> None:
         old = chain.made[-1]
         pure = func.definitions[0].args
-        given = dict(zip(d.args, pure, strict=True))
-        fixed = [(v, a) for a, v in given.items() if a is not v and a not in d.ranges]
-        own = {a: given[a] for a in d.ranges}
+        pairs = zip(d.args, pure, strict=True)
+        fixed = [(v, a) for a, v in pairs if a is not v and a not in d.ranges]
+        own = {a: pure[index_of(d.args, a)] for a in d.ranges}
 
         def values(where: Sequence[Expr]) -> Any:
             to = self._coordinates(chain, func, where)
@@ -263,7 +280,7 @@ class Stages:
             if load.buffer in set(old)
         )
         if at_own_place:
-            self._fold_away(chain, len(chain.made) - 1, made)
+            self._fold_away(chain, len(chain.made) - 1, made, d.steps.steps)
         chain.made.append(made)
         op = made[0].op
         assert isinstance(op, te.Compute)
