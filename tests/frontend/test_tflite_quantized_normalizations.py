@@ -65,6 +65,21 @@ def test_softmax_of_long_rows_of_equal_numbers(dtype: Any):
         np.testing.assert_array_equal(found, np.full((2, count), share, dtype))
 
 
+@pytest.mark.parametrize("dtype", [I8, U8])
+def test_a_scale_below_the_reference_kernels_limit_gives_equal_shares(dtype: Any):
+    """The reference kernel ends the process there; converted models have such scales."""
+    x = integers(4, (3, 10), dtype)
+    for scale in (7.8e-9, 1e-30):
+        for kind, of, share in (
+            ("SOFTMAX", BYTES[dtype], round(256 / 10) + BYTES[dtype][1]),
+            ("LOG_SOFTMAX", (16 / 256, np.iinfo(dtype).max), np.iinfo(dtype).max - 37),
+        ):
+            options = "SoftmaxOptions" if kind == "SOFTMAX" else "LogSoftmaxOptions"
+            beta = {"beta": 1.0} if kind == "SOFTMAX" else {}
+            model = _model(kind, (3, 10), dtype, scale, 3, dtype, of, options, **beta)
+            np.testing.assert_array_equal(ts.compile(model)(x), np.full((3, 10), share, dtype))
+
+
 def test_softmax_of_bytes_as_words():
     run("SOFTMAX", integers(0, (16, 10), I8), 0.1, 3, I16, BYTES[I16], "SoftmaxOptions", beta=1.0)
 

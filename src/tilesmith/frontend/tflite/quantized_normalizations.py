@@ -134,9 +134,11 @@ def _scaling(n: TfliteNode, beta: float) -> tuple[int, int, int]:
     exponential is not 0.
     """
     scale = single(n, n.input_tensor(0))[0]
-    real = min(beta * scale * 2.0 ** (31 - _DIFFERENCE_BITS), 2.0**31 - 1)
-    if not real > 1:
-        n.bad(f"expected a scale times beta of usual size, found {scale} * {beta}")
+    if not scale * beta > 0:
+        n.bad(f"expected a positive scale times beta, found {scale} * {beta}")
+    # The format's reference kernel ends the process for a factor of at most 1.  At 2 the exponents
+    # of a row differ by 8e-6 at most, so smaller factors give the same result.
+    real = min(max(beta * scale * 2.0 ** (31 - _DIFFERENCE_BITS), 2.0), 2.0**31 - 1)
     multiplier, shift = quantize_multiplier(real)
     most = ((1 << _DIFFERENCE_BITS) - 1) * 2.0 ** (31 - _DIFFERENCE_BITS - shift)
     return multiplier, shift, -math.floor(most)
