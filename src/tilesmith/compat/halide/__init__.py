@@ -55,6 +55,7 @@ ELSEWHERE = {
     "LoopLevel": "compute_at(func, var)",
     "JITSharedRuntime": "tilesmith.build, whose functions need no runtime",
     "PyTorch": "tilesmith.torch",
+    "undef": "the old value f[x] in hl.select",
 }
 """What to use for names of Halide."""
 

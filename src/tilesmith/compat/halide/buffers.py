@@ -15,7 +15,7 @@ from tilesmith.ir.expr import Const, Load, const
 from tilesmith.support.errors import UsageError
 
 from .element_types import Type, as_type
-from .expressions import Expr, Var, index_of
+from .expressions import Expr, Var, fits, index_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,12 +189,14 @@ class Extent:
 
     start, size: variables for its first coordinate and its number of elements.
     given: what a program promises, by "min" and "extent".
+    estimate: what runs may have: the same, where no image says it.
     """
 
     def __init__(self, name: str) -> None:
         self.start = ir.Var(f"{name}_min", i64)
         self.size = ir.Var(f"{name}_extent", i64)
         self.given: dict[str, int] = {}
+        self.estimate: dict[str, int] = {}
 
     def min(self) -> Expr:
         return Expr(self.start, is_coordinate=True)
@@ -223,9 +225,14 @@ class Extent:
         return self
 
     def set_estimate(self, min: int, extent: int) -> Extent:
-        self.given.setdefault("min", min)
-        self.given.setdefault("extent", extent)
+        """State the usual coordinates, for files.  A run may have others."""
+        self.estimate = {"min": min, "extent": extent}
         return self
+
+    def expected(self) -> tuple[int, int] | None:
+        """The first and last coordinate that are promised, or else estimated; None for neither."""
+        known = {"min": 0, **self.estimate, **self.given}
+        return (known["min"], known["min"] + known["extent"] - 1) if "extent" in known else None
 
     def constants(self, start: int, size: int, name: str) -> dict[ir.Expr, Const]:
         """The values of the variables.  Raises UsageError if they break a promise."""
@@ -315,22 +322,39 @@ PARAMS: dict[ir.Expr, Param] = {}
 
 
 class Param(Expr):
-    """A number that is given when the pipeline runs."""
+    """A number from `low` to `high` that is given when the pipeline runs."""
 
-    def __init__(self, type: Any, name: str = "", value: Any = None, *more: Any) -> None:
+    def __init__(
+        self, type: Any, name: Any = "", value: Any = None, low: Any = None, high: Any = None
+    ) -> None:
         if not isinstance(name, str):
-            name, value = "", name
+            name, value, low, high = "", name, value, low
         self._name = name or "param"
         super().__init__(ir.Var(self._name, as_type(type).dtype))
-        self._value = value
+        self._low, self._high = (None if n is None else self._checked(n) for n in (low, high))
+        self._value = None if value is None else self._checked(value)
         self.source = Source(self, 0, self._name, self.ir.dtype)
         PARAMS[self.ir] = self
 
     def name(self) -> str:
         return self._name
 
+    def _checked(self, value: Any) -> Any:
+        """`value` as a number.  Raises UsageError for one that the type or the range excludes."""
+        number = value.item() if isinstance(value, np.generic) else value
+        dtype, kinds = self.ir.dtype, (bool, int, float)
+        if type(number) not in kinds or dtype.is_bool != (type(number) is bool) or not (
+            dtype.is_bool or fits(number, dtype)
+        ):  # fmt: skip
+            raise UsageError(f"{self._name}: expected a number of type {dtype}, found {value!r}")
+        low, high = getattr(self, "_low", None), getattr(self, "_high", None)
+        if (low is not None and number < low) or (high is not None and number > high):
+            raise UsageError(f"{self._name}: expected {low} to {high}, found {value!r}")
+        return number
+
     def set(self, value: Any) -> None:
-        self._value = value
+        """Give the number for the next runs.  Raises UsageError for one out of range."""
+        self._value = self._checked(value)
 
     def get(self) -> Any:
         if self._value is None:
@@ -339,7 +363,7 @@ class Param(Expr):
 
     def set_estimate(self, value: Any) -> None:
         """The value of runs for which none is set."""
-        self._value = value if self._value is None else self._value
+        self._value = self._checked(value) if self._value is None else self._value
 
     def constant(self) -> Const:
         return const(self.get(), self.ir.dtype)

@@ -27,7 +27,7 @@ __all__ = [
     "fast_inverse_sqrt", "fast_log", "fast_pow", "floor", "i8", "i8_sat", "i16", "i16_sat", "i32",
     "i32_sat", "i64", "is_inf", "is_nan", "lerp", "likely", "likely_if_innermost", "log", "max",
     "min", "mux", "pow", "round", "saturating_cast", "select", "sin", "sinh", "sqrt", "tan", "tanh",
-    "trunc", "u8", "u8_sat", "u16", "u16_sat", "u32", "u64", "undef",
+    "trunc", "u8", "u8_sat", "u16", "u16_sat", "u32", "u64",
 ]  # fmt: skip
 
 
@@ -182,7 +182,8 @@ def index_of(value: Any) -> ir.Expr:
     return ir.cast(e.ir, dtypes.i64)
 
 
-def _fits(number: int | float, dtype: DType) -> bool:
+def fits(number: int | float, dtype: DType) -> bool:
+    """Whether a value of type `dtype` can be `number`."""
     if isinstance(number, float):
         return dtype.is_float
     return dtype.is_float or (not dtype.is_bool and dtype.min <= number <= dtype.max)
@@ -194,7 +195,7 @@ def matched(a: Any, b: Any) -> tuple[ir.Expr, ir.Expr, bool]:
     """
     a, b = (n if type(n) in (int, float) else as_expr(n) for n in (a, b))
     for one, other in ((a, b), (b, a)):
-        if type(one) in (int, float) and isinstance(other, Expr) and _fits(one, other.dtype):
+        if type(one) in (int, float) and isinstance(other, Expr) and fits(one, other.dtype):
             typed = const(one, other.ir.dtype)
             x, y = (typed, other.ir) if one is a else (other.ir, typed)
             return x, y, other.is_coordinate
@@ -326,11 +327,18 @@ def max(a: Any, *more: Any) -> Expr:
 
 
 def clamp(e: Any, low: Any, high: Any) -> Expr:
-    """`e`, but at least `low` and at most `high`, in the type of `e`."""
+    """`e`, but at least `low` and at most `high`, in the type of `e`.  Raises ExpressionError for
+    bounds that this type does not hold.
+    """
     x = as_expr(e)
-    ends = (as_expr(n) if type(n) not in (int, float) or not _fits(n, x.dtype) else n
-            for n in (low, high))  # fmt: skip
-    low, high = (of_type(n, x.dtype) if isinstance(n, Expr) else n for n in ends)
+    for n in (low, high):
+        if not (type(n) in (int, float) and fits(n, x.dtype)):
+            bound = as_expr(n)
+            if promoted(x.dtype, bound.dtype) is not x.dtype:
+                raise ExpressionError(
+                    f"clamp of {x.dtype}: expected bounds that this type holds, found {n!r} of "
+                    f"type {bound.dtype}; cast one of them"
+                )
     return max(min(x, high), low)
 
 
@@ -408,8 +416,3 @@ def likely(e: Any) -> Expr:
 
 
 likely_if_innermost = likely
-
-
-def undef(t: Any) -> Expr:
-    """Any value of type `t`: 0."""
-    return Expr(const(0, as_type(t).dtype))

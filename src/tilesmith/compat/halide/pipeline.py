@@ -102,10 +102,10 @@ class Pipeline:
         """The compiled function for these coordinates; the last one if nothing has changed."""
         funcs, images, params = self._parts()
         key = (
-            [(f.name(), box) for f, box in asked.items()],
-            [(id(f), len(f.definitions), [d.steps for d in f.definitions], f.placement.key(),
-              len(f.wrappers)) for f in funcs],
-            [_coordinates(i.owner) for i in images],
+            [(f.name(), box, _promised(f.output_buffer())) for f, box in asked.items()],
+            [(id(f), [(d.steps, len(d.domain.where) if d.domain else 0) for d in f.definitions],
+              f.placement.key(), len(f.wrappers)) for f in funcs],
+            [(_coordinates(i.owner), _promised(i.owner)) for i in images],
             [PARAMS[p].get() for p in params],
             self._automatic,
         )  # fmt: skip
@@ -263,7 +263,7 @@ def _expressions(func: Function) -> Iterator[Expr]:
             yield from d.domain.where
             for ends in d.domain.axes.values():
                 yield from ends
-        yield from (cond for cond, _ in d.steps.special)
+        yield from d.steps.conditions()
     for ends in func.placement.bounds.values():
         yield from (e for e in ends if e is not None)
 
@@ -271,14 +271,18 @@ def _expressions(func: Function) -> Iterator[Expr]:
 def _coordinates(image: Any) -> Box:
     """The coordinates of an image; those that the program states if there is no image yet."""
     if isinstance(image, ImageParam) and not image.is_set():
-        given = [e.given for e in image.extents]
-        if any("extent" not in g for g in given):
+        given = [e.expected() for e in image.extents]
+        if None in given:
             raise UsageError(
                 f"{image.name()} has no image: call {image.name()}.set(buffer), or state its sizes "
                 f"by {image.name()}.set_estimates([(min, extent), ...])"
             )
-        return [(g.get("min", 0), g.get("min", 0) + g["extent"] - 1) for g in given]
+        return [ends for ends in given if ends is not None]
     return _box(_buffer(image))
+
+
+def _promised(image: Any) -> list[dict[str, int]]:
+    return [e.given for e in image.extents] if isinstance(image, Image) else []
 
 
 def _buffer(image: Any) -> Buffer:

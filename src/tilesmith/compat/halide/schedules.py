@@ -5,7 +5,7 @@ Func.  `stages` applies them to Tilesmith's schedules.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
@@ -98,6 +98,12 @@ class Steps:
 
     steps: list[Step] = field(default_factory=list)
     special: list[tuple[ir.Expr, Steps]] = field(default_factory=list)
+
+    def conditions(self) -> Iterator[ir.Expr]:
+        """The conditions of all special cases, and of special cases of these."""
+        for condition, steps in self.special:
+            yield condition
+            yield from steps.conditions()
 
     def __repr__(self) -> str:
         return repr((self.steps, [(id(cond), special) for cond, special in self.special]))
