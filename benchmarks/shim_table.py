@@ -62,7 +62,8 @@ def text() -> str:
         lines += [f"| `halide.{kind.__name__}` | {wrapped(methods(kind))} |"]
     lines += ["", "| without a counterpart | use |", "|---|---|"]
     for prefix, path in (("tvm", "tvm"), ("tvm.te", "tvm.te"), ("tvm.tir", "tvm.tir"),
-                         ("halide", "halide"), ("halide.Func", "halide.schedules")):  # fmt: skip
+                         ("tvm.relay.transform", "tvm.relay.transform"), ("halide", "halide"),
+                         ("halide.Func", "halide.schedules")):  # fmt: skip
         table = importlib.import_module(f"tilesmith.compat.{path}").ELSEWHERE
         lines += [f"| `{prefix}.{name}` | {use} |" for name, use in table.items()]
     lines += ["", "| TVM | `tilesmith migrate` writes |", "|---|---|"]

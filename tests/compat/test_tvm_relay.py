@@ -164,9 +164,16 @@ def test_workloads_and_passes_of_the_tutorials():
         (lambda x: str(relay.Function([x], relay.clip(x, 0, np.inf))), "finite numbers.*inf"),
         (lambda x: str(relay.Function([x], relay.clip(x, float("nan"), 1))), "finite numbers.*nan"),
         (lambda x: testing.resnet.get_workload(num_layers=152), "num_layers of 18, 34, 50, 101"),
+        (lambda x: relay.transform.FuseOps(nonsense=1), r"\(fuse_opt_level\), found nonsense=1"),
+        (lambda x: relay.transform.FuseOps(2, fuse_opt_level=2), "found 2, fuse_opt_level=2"),
+        (lambda x: relay.transform.InferType(3), r"the arguments \(\), found 3"),
         (lambda x: relay.transform.ToMixedPrecision(), "tilesmith.compile"),
     ],
 )
 def test_wrong_programs_are_refused(make, message):
     with pytest.raises(UsageError, match=message):
         make(relay.var("x", shape=(1, 8)))
+
+
+def test_a_name_that_is_no_pass_is_no_attribute():
+    assert not hasattr(relay.transform, "UnheardOf")
