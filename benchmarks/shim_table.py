@@ -33,7 +33,7 @@ def public(module: object) -> list[str]:
     """The names that a module lists or defines."""
     listed = getattr(module, "__all__", None)
     if listed is not None:
-        return sorted(listed)
+        return sorted(set(listed))
     return sorted(
         n
         for n, v in vars(module).items()

@@ -15,36 +15,10 @@ from tilesmith.ir.expr import cast, const, maximum, minimum, power, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.loop.builder import LoopBuilder
 
+from . import intrinsics
 from .extern import extern
 from .gradient import gradient
-from .intrinsics import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atanh,
-    ceil,
-    cos,
-    cosh,
-    erf,
-    exp,
-    exp2,
-    floor,
-    isinf,
-    isnan,
-    log,
-    log1p,
-    round,
-    rsqrt,
-    sigmoid,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-    trunc,
-)  # fmt: skip
+from .intrinsics import *  # noqa: F403
 from .lower import lower
 from .reducers import comm_reducer
 from .scan import scan
@@ -71,15 +45,13 @@ from .text import print_ops
 
 __all__ = [
     "Axis", "Compute", "IterVar", "LoopBuilder", "Placeholder", "Reducer", "Schedule", "Stage",
-    "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "bf16",
-    "bool_", "call", "cast", "ceil", "comm_reducer", "compute", "const", "cos", "cosh",
-    "create_schedule", "decl_tensor_intrin",
-    "erf", "exp", "exp2", "extern", "f16", "f32", "f64", "floor", "gradient", "i8", "i16",
-    "i32", "i64", "if_then_else", "isinf", "isnan", "log", "log1p", "lower", "max", "maximum",
-    "min", "minimum", "placeholder", "power", "print_ops", "prod", "reduce_axis", "round", "rsqrt",
-    "scan", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh", "trunc", "u8", "u16",
-    "u32", "u64", "var",
+    "Tensor", "abs", "all", "any", "bf16", "bool_", "call", "cast", "comm_reducer", "compute",
+    "const", "create_schedule", "decl_tensor_intrin", "extern", "f16", "f32", "f64", "gradient",
+    "i8", "i16", "i32", "i64", "if_then_else", "lower", "max", "maximum", "min", "minimum",
+    "placeholder", "power", "print_ops", "prod", "reduce_axis", "scan", "select", "sum", "u8",
+    "u16", "u32", "u64", "var",
 ]  # fmt: skip
+__all__ += intrinsics.__all__
 
 
 def __getattr__(name: str) -> object:

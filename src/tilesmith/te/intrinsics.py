@@ -7,6 +7,12 @@ from collections.abc import Callable
 from tilesmith.ir.expr import Expr, ExprLike, as_expr, const
 from tilesmith.ir.intrinsics import call
 
+__all__ = [
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "exp2",
+    "floor", "isinf", "isnan", "log", "log1p", "round", "rsqrt", "sigmoid", "sin", "sinh", "sqrt",
+    "tan", "tanh", "trunc",
+]  # fmt: skip
+
 
 def _unary(name: str) -> Callable[[ExprLike], Expr]:
     def function(x: ExprLike) -> Expr:

@@ -35,33 +35,15 @@ from . import (
 )
 from .driver import IRModule, build, lower
 from .runtime import Module, cpu, cuda, device, gpu, opencl
-from .te import (
-    comm_reducer,
-    compute,
-    create_schedule,
-    max_value,
-    min_value,
-    placeholder,
-    reduce_axis,
-    scan,
-    thread_axis,
-)  # fmt: skip
-from .te import size_var as size_var
-from .te import sum as sum
-from .te import var as var
-from .tir import all as all
-from .tir import any as any
-from .tir import const as const
-from .tir import if_then_else as if_then_else
-from .tir import max as max
-from .tir import min as min
+from .te import *  # noqa: F403
+from .tir import all, any, max, min
 
 __all__ = [
-    "IRModule", "Module", "auto_scheduler", "autotvm", "build", "comm_reducer", "compute",
-    "contrib", "cpu", "create_schedule", "cuda", "device", "gpu", "lower", "max_value",
-    "min_value", "nd", "opencl", "placeholder", "reduce_axis", "relay", "runtime", "scan",
-    "target", "te", "testing", "thread_axis", "tir", "topi", "transform",
+    "IRModule", "Module", "all", "any", "auto_scheduler", "autotvm", "build", "contrib", "cpu",
+    "cuda", "device", "gpu", "lower", "max", "min", "nd", "opencl", "relay", "runtime", "target",
+    "te", "testing", "tir", "topi", "transform",
 ]  # fmt: skip
+__all__ += te.__all__
 
 ELSEWHERE = {
     "relax": "tilesmith.compile(model), which reads ONNX, PyTorch and a dozen other formats",

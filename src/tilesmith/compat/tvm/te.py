@@ -13,59 +13,17 @@ from tilesmith.support.errors import UsageError
 from tilesmith.te.tensor import MAX, MIN, PROD, SUM
 
 from ..names import elsewhere
+from . import tir
 from .ir_builder import extern
 from .schedule import Schedule, Stage, create_schedule
-from .tir import (
-    abs,
-    acos,
-    acosh,
-    all,
-    any,
-    asin,
-    asinh,
-    atan,
-    atanh,
-    ceil,
-    cos,
-    cosh,
-    div,
-    erf,
-    exp,
-    exp2,
-    floor,
-    floordiv,
-    floormod,
-    fmod,
-    if_then_else,
-    indexdiv,
-    indexmod,
-    isinf,
-    isnan,
-    log,
-    log1p,
-    power,
-    round,
-    rsqrt,
-    sigmoid,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-    trunc,
-    truncdiv,
-    truncmod,
-)  # fmt: skip
+from .tir import *  # noqa: F403
 
 __all__ = [
-    "Schedule", "Stage", "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan",
-    "atanh", "ceil", "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "div",
-    "erf", "exp", "exp2", "extern", "floor", "floordiv", "floormod", "fmod", "gradient",
-    "if_then_else", "indexdiv", "indexmod", "isinf", "isnan", "log", "log1p", "max", "max_value",
-    "min", "min_value", "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt", "scan",
-    "sigmoid", "sin", "sinh", "size_var", "sqrt", "sum", "tan", "tanh", "thread_axis", "trunc",
-    "truncdiv", "truncmod", "var",
+    "Schedule", "Stage", "Tensor", "comm_reducer", "compute", "create_schedule", "extern",
+    "gradient", "max", "max_value", "min", "min_value", "placeholder", "prod", "reduce_axis",
+    "scan", "size_var", "sum", "thread_axis", "var",
 ]  # fmt: skip
+__all__ += tir.__all__
 
 Tensor = te.Tensor
 
