@@ -393,8 +393,52 @@ def others():
         lambda x, s: paddle.vision.ops.yolo_box(x, s, [10, 13, 16, 30], 4, 0.1, 32),
         [boxes, image],
     )
+    for mode in (
+        {"iou_aware": True, "iou_aware_factor": 0.4},
+        {"scale_x_y": 1.2, "clip_bbox": False},
+    ):
+        aware = 2 if "iou_aware" in mode else 0
+        yield (
+            f"yolo_box-{next(iter(mode))}",
+            lambda x, s, m=mode: paddle.vision.ops.yolo_box(
+                x, s, [10, 13, 16, 30], 4, 0.4, 16, **m
+            ),
+            [floats(2, 18 + aware, 4, 5), np.int32([[64, 80], [60, 100]])],
+        )
+    corners = floats(2, 40, 2, high=50, low=0)
+    corners = np.concatenate([corners, corners + floats(2, 40, 2, low=5, high=30)], -1)
+    for row in (
+        {},
+        {"normalized": False},
+        {"background_label": 0},
+        {"nms_top_k": 7},
+        {"keep_top_k": 6},
+    ):
+        yield (
+            f"multiclass_nms3-{next(iter(row), 'plain')}",
+            lambda b, s, row=row: suppressed(b, s, **row),
+            [corners, floats(2, 3, 40, low=0, high=1)],
+        )
     yield "while", loop, [x]
     yield "cond", branch, [x]
+
+
+def suppressed(boxes, scores, **settings):
+    """`multiclass_nms3`, which Paddle has no function for."""
+    settings = {
+        "score_threshold": 0.3, "nms_top_k": 100, "keep_top_k": 100, "nms_threshold": 0.4,
+        "normalized": True, "nms_eta": 1.0, "background_label": -1, **settings,
+    }  # fmt: skip
+    if paddle.framework.in_dynamic_or_pir_mode():
+        return paddle._C_ops.multiclass_nms3(boxes, scores, None, *settings.values())
+    from paddle.base.layer_helper import LayerHelper
+
+    helper = LayerHelper("multiclass_nms3")
+    types = {"Out": "float32", "Index": "int32", "NmsRoisNum": "int32"}
+    made = {k: helper.create_variable_for_type_inference(t) for k, t in types.items()}
+    given = {"BBoxes": boxes, "Scores": scores}
+    helper.append_op(type="multiclass_nms3", inputs=given, attrs=settings, outputs=made)
+    return tuple(made.values())
 
 
 def fill(x):

@@ -34,6 +34,8 @@ def variable(name, dtype, dims, stored=False):
 
 
 def attribute(name, value):
+    if name == "sub_block":
+        return {"name": name, "type": "BLOCK", "block_idx": value}
     if isinstance(value, (list, tuple)):
         is_text = len(value) and isinstance(value[0], float)
         kind, field = ("FLOATS", "floats") if is_text else ("LONGS", "longs")
@@ -50,8 +52,10 @@ def operator(type_, inputs, outputs, **attributes):
     return {"type": type_, "inputs": slots(inputs), "outputs": slots(outputs), "attrs": attrs}
 
 
-def program(folder, operators, inputs, results, weights=None):
-    """The path of a model: `inputs` has (element type, dims) by name."""
+def program(folder, operators, inputs, results, weights=None, blocks=()):
+    """The path of a model: `inputs` has (element type, dims) by name, and `blocks` the operators of
+    the blocks 1, 2 and so on.
+    """
     weights = weights or {}
     given = [variable(k, *v) for k, v in inputs.items()]
     stored = [variable(k, v.dtype.name, v.shape, True) for k, v in weights.items()]
@@ -60,7 +64,8 @@ def program(folder, operators, inputs, results, weights=None):
     block = {"idx": 0, "parent_idx": -1, "vars": [*given, *stored]}
     block["ops"] = [*feeds, *operators, *fetches]
     path = folder / "net.pdmodel"
-    whole = {"blocks": [block], "version": {"version": 2_006_000}}
+    inner = [{"idx": i, "parent_idx": 0, "vars": [], "ops": o} for i, o in enumerate(blocks, 1)]
+    whole = {"blocks": [block, *inner], "version": {"version": 2_006_000}}
     path.write_bytes(encode(SCHEMA, "ProgramDesc", whole))
     if weights:
         (folder / "net.pdiparams").write_bytes(parameter_file(weights))
@@ -86,5 +91,12 @@ def pir(folder, ops, weights):
     return path
 
 
-def op(kind, inputs, outputs, *attributes):
-    return {"#": kind, "A": list(attributes), "I": [{"%": i} for i in inputs], "O": outputs}
+def op(kind, inputs, outputs, *attributes, blocks=()):
+    """An operator.  `blocks` has the arguments and the operators of each block inside of it."""
+    regions = [
+        {"#": "r", "blocks": [{"#": "b", "args": [{"#": a} for a in arguments], "ops": ops}]}
+        for arguments, ops in blocks
+    ]
+    inside = {"regions": regions} if regions else {}
+    of = [{"%": i} for i in inputs]
+    return {"#": kind, "A": list(attributes), "I": of, "O": outputs, **inside}

@@ -91,7 +91,7 @@ def test_a_wrong_layer_is_named(layer, said):
 
 
 def node(**attributes: object) -> LayerNode:
-    return LayerNode(None, "", "", Layer("K", "k", (), (), attributes), (), None)  # type: ignore
+    return LayerNode(None, "", "", None, None, Layer("K", "k", (), (), attributes), (), None)  # type: ignore
 
 
 def test_attributes_may_be_text():

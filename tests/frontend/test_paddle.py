@@ -245,3 +245,92 @@ def test_ties_round_away_from_zero(tmp_path):
     np.testing.assert_array_equal(y, rounding_cases.AWAY)
     with pytest.raises(UnsupportedError, match="decimals other than 0"):
         computed(tmp_path, "round", {"X": rounding_cases.X}, decimals=1)
+
+
+# Detection
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize("is_clipped", [True, False])
+def test_boxes_of_yolo(tmp_path, is_clipped):
+    anchors, classes, stride, spread = [(10, 13), (16, 30)], 3, 16, 1.2
+    x, image = floats(2, 16, 4, 5), np.array([[64, 80], [60, 100]], np.int32)
+    boxes, scores = computed(
+        tmp_path, "yolo_box", {"X": x, "ImgSize": image}, ("Boxes", "Scores"),
+        anchors=[10, 13, 16, 30], class_num=classes, conf_thresh=0.5, downsample_ratio=stride,
+        clip_bbox=is_clipped, scale_x_y=spread,
+    )  # fmt: skip
+    cells = x.reshape(2, 2, 8, 4, 5)
+    for number, anchor, row, column in np.ndindex(2, 2, 4, 5):
+        cell, (height, width) = cells[number, anchor, :, row, column], image[number]
+        place = anchor * 20 + row * 5 + column
+        confidence = sigmoid(cell[4])
+        if confidence < 0.5:
+            assert not boxes[number, place].any() and not scores[number, place].any()
+            continue
+        offset = sigmoid(cell[:2]) * spread - 0.5 * (spread - 1)
+        centre = (offset + np.array([column, row])) * [width / 5, height / 4]
+        size = np.exp(cell[2:4]) * anchors[anchor] * [width / 5, height / 4] / stride
+        box = np.concatenate([centre - size / 2, centre + size / 2])
+        if is_clipped:
+            box = np.clip(box, [0, 0, -np.inf, -np.inf], [np.inf, np.inf, width - 1, height - 1])
+        np.testing.assert_allclose(boxes[number, place], box, rtol=1e-5, atol=1e-4)
+        expected = sigmoid(cell[5:]) * confidence
+        np.testing.assert_allclose(scores[number, place], expected, rtol=1e-5)
+
+
+def greedy(boxes, scores, least, overlap, extra):
+    """The numbers of the boxes that a class keeps, the best first."""
+    kept: list[int] = []
+    for i in sorted(np.flatnonzero(scores > least), key=lambda i: -scores[i])[:20]:
+        sides = np.minimum(boxes[i, 2:], boxes[kept][:, 2:]) - np.maximum(
+            boxes[i, :2], boxes[kept][:, :2]
+        )
+        common = np.clip(sides + extra, 0, None).prod(-1)
+        areas = (boxes[:, 2:] - boxes[:, :2] + extra).prod(-1)
+        if (common <= overlap * (areas[i] + areas[kept] - common)).all():
+            kept.append(int(i))
+    return kept
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("kept", [100, 5])
+def test_best_boxes_of_all_images(tmp_path, normalized, kept):
+    corners = RANDOM.uniform(0, 40, (2, 30, 2)).astype(np.float32)
+    sides = RANDOM.uniform(4, 30, (2, 30, 2)).astype(np.float32)
+    boxes = np.concatenate([corners, corners + sides], -1)
+    scores = RANDOM.permutation(180).reshape(2, 3, 30).astype(np.float32) / 180
+    rows, places, counts = computed(
+        tmp_path, "multiclass_nms3", {"BBoxes": boxes, "Scores": scores},
+        ("Out", "Index", "NmsRoisNum"), background_label=1, score_threshold=0.3, nms_top_k=20,
+        nms_threshold=0.4, keep_top_k=kept, nms_eta=1.0, normalized=normalized,
+    )  # fmt: skip
+    first = 0
+    for image, count in enumerate(counts):
+        wanted = [
+            (label, scores[image, label, i], i)
+            for label in (0, 2)
+            for i in greedy(boxes[image], scores[image, label], 0.3, 0.4, 0 if normalized else 1)
+        ]
+        best = sorted(wanted, key=lambda row: -row[1])[:kept]
+        wanted = [row for row in wanted if row in best]
+        assert count == len(wanted)
+        for (label, score, i), row, place in zip(
+            wanted, rows[first : first + count], places[first : first + count], strict=True
+        ):
+            np.testing.assert_array_equal(row, [label, score, *boxes[image, i]])
+            assert place == [image * 30 + i]
+        first += count
+    assert first == len(rows) == len(places)
+
+
+def test_a_threshold_that_shrinks_is_refused(tmp_path):
+    with pytest.raises(UnsupportedError, match="shrinks by"):
+        computed(
+            tmp_path, "multiclass_nms3", {"BBoxes": floats(1, 4, 4), "Scores": floats(1, 2, 4)},
+            ("Out", "Index", "NmsRoisNum"), score_threshold=0.3, nms_top_k=4, nms_eta=0.9,
+            keep_top_k=4, nms_threshold=0.4, normalized=True, background_label=-1,
+        )  # fmt: skip

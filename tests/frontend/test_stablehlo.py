@@ -240,7 +240,7 @@ ADD = f"    %0 = stablehlo.add %x, %x : {F}\n"
     ("body", "message"),
     [
         (ADD, "expected as many outputs|expected at least one output"),
-        (ADD + "    return %9 : " + F, "value %9 is used, which nothing before defines"),
+        (ADD + "    return %9 : " + F, "'%9' is used, which nothing before defines"),
         (f"    %0:2 = stablehlo.add %x, %x : ({F}, {F}) -> {F}", "expected 2 types of results"),
         (f"    %0 = call @other(%x) : ({F}) -> {F}", "the module has no function @other"),
         (f"    %0 = call @main(%x) : ({F}) -> {F}\n    return %0 : {F}", "more than 64 deep"),

@@ -104,7 +104,7 @@ def _imported(network: Network, given: Given) -> _Imported:
         if weights is None or not all(isinstance(importer.slot(o), Value) for o in layer.outputs):
             break
         offsets.append(weights.position)
-    values = {k: v for k, v in importer.values.items() if isinstance(v, Value)}
+    values = {k: v for k, v in importer.scope.names.items() if isinstance(v, Value)}
     return _Imported(network, values, offsets)
 
 

@@ -94,7 +94,7 @@ def detection_output(n: LayerNode) -> Result:
     least = n.attr_float("confidence_threshold", float(f32.min))
     kept, background = n.attr_int("keep_top_k", -1), n.attr_int("background_label_id", 0)
     tables = detections(n, corners, scores, least, overlap, candidates, kept, background)
-    rows = [_numbered(n, table, i) for i, table in enumerate(tables)]
+    rows = [_numbered(n, table, i) for i, (table, _) in enumerate(tables)]
     none = np.full((images, 7), -1, np.float32)
     none[:, 0] = np.arange(images)
     total = n.of_dims((extents.total(t.type.shape[0] for t in rows),))

@@ -87,9 +87,9 @@ def detections(
     candidates: int,
     kept: int,
     background: int = -1,
-) -> list[Value]:
-    """For each image the best boxes, f32 [count, 6]: class, score and box.  They are sorted by
-    ascending class; in a class, by descending score.
+) -> list[tuple[Value, Value]]:
+    """For each image the best boxes, f32 [count, 6]: class, score and box; and their numbers among
+    all boxes, i64 [count].  They are sorted by ascending class; in a class, by descending score.
 
     boxes: [images, 1 or classes, N, 4].
     scores: [images, classes, N].
@@ -121,7 +121,7 @@ def _image(n: NodeContext, values: Value, number: int) -> Value:
 
 def _of_image(
     n: NodeContext, boxes: Value, scores: Value, least: float, overlap: float, kept: int
-) -> Value:
+) -> tuple[Value, Value]:
     (groups, count, _), classes = boxes.type.shape, scores.type.shape[0]
     limits = n.of_dims((count,)), n.const([overlap], f32), n.const([least], f32)
     # if each class has its own boxes, treat each class as an image
@@ -139,8 +139,8 @@ def _of_image(
     columns = n.reshape(label.cast(f32), (chosen, 1)), n.reshape(score, (chosen, 1)), box
     table = n.add(slicing.Concat(1), *columns)
     if kept < 0:
-        return table
+        return table, place
     length = extents.smaller(chosen, kept)
     _, order = n.add(sort.TopK(length, 0), score)
-    order, _ = n.add(sort.TopK(length, 0, False), order)
-    return n.add(gather.Gather(0), table, order.cast(i64))
+    order = n.add(sort.TopK(length, 0, False), order)[0].cast(i64)
+    return n.add(gather.Gather(0), table, order), n.add(gather.Gather(0), place, order)

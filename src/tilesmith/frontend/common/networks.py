@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from tilesmith.frontend.common.body import Body
+from tilesmith.frontend.common.calling import CallingNode
 from tilesmith.frontend.common.errors import errors_name
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types, resizable
 from tilesmith.frontend.common.inspection import Inspection
-from tilesmith.frontend.common.node import NodeContext
+from tilesmith.frontend.common.limits import MAX_DEPTH
 from tilesmith.frontend.common.operands import Operands
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.registry import Registry
+from tilesmith.frontend.common.scopes import Scope
 from tilesmith.frontend.common.slots import FAILED, Failed, Result, Slot, kind_of
 from tilesmith.frontend.common.source import Reader, Source
 from tilesmith.graph.builder import array_type
@@ -45,6 +48,7 @@ class Layer:
     outputs: names that the layer defines.  A later layer may define a name again.
     attributes: numbers, lists, texts or messages, by name.
     weights: names of the layer's own stored tensors.
+    parts: the layers inside of the layer, such as branches or the body of a loop.
     """
 
     kind: str
@@ -53,6 +57,21 @@ class Layer:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     weights: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Layers inside of a layer.  They may use the names that are defined before that layer.
+
+    inputs: names of the arguments; an empty name if an argument is not used.
+    outputs: names of the results, which the layers, the inputs or layers outside define.
+    layers: the layers, each after the layers that define its inputs.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    layers: tuple[Layer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +99,7 @@ class Network:
 
 
 @dataclass(slots=True, eq=False)
-class LayerNode(Operands, NodeContext):
+class LayerNode(Operands, CallingNode):
     """One layer during import.
 
     layer: the layer as the file states it.
@@ -181,8 +200,11 @@ class NetworkImporter(Importer):
     ) -> None:
         super().__init__(builder)
         self._network, self._table, self._given = network, table, given
+        self._outermost = builder
         self._stored: dict[str, Value] = {}
-        self.values: dict[str, Slot] = {}
+        self._depth = 0
+        self.scope = Scope()
+        """The names of the network itself, not of parts."""
 
     def declare(self) -> None:
         """Add the network's inputs to the graph."""
@@ -193,7 +215,7 @@ class NetworkImporter(Importer):
         types = input_types(inputs, self._given, values)
         for i in inputs:
             known = i.name in values
-            self.values[i.name] = (
+            self.scope.names[i.name] = (
                 self.builder.constant(values[i.name])
                 if known
                 else self.builder.input(i.name, types[i.name])
@@ -208,36 +230,77 @@ class NetworkImporter(Importer):
             array = np.asarray(weight() if callable(weight) else weight)
             type_ = array_type(array)
             data = self._given.weights.data(name, type_, Data.of(array))
-            self._stored[name] = self.builder.lazy_constant(type_, data, name)
+            self._stored[name] = self._outermost.lazy_constant(type_, data, name)
         return self._stored[name]
 
-    def slot(self, name: str) -> Slot:
-        """The value of a name: of an input, of a layer's output or of a stored tensor."""
+    def slot(self, name: str, scope: Scope | None = None) -> Slot:
+        """The value of a name: of an input, of a layer's output or of a stored tensor.
+
+        scope: the part that uses the name; None for the network itself.
+        """
         if not name:
             return None
-        if name not in self.values and name in self._network.weights:
-            return self.stored(name)
-        if name not in self.values:
-            raise ModelError(f"{name!r} is used, which nothing before defines")
-        return self.values[name]
+        if name not in self.scope.names and name in self._network.weights:
+            self.scope.names[name] = self.stored(name)
+        return (scope or self.scope).find(name)
 
-    def layer(self, layer: Layer) -> None:
-        """Import a layer: add its nodes and define its outputs."""
+    def layer(self, layer: Layer, scope: Scope | None = None) -> None:
+        """Import a layer: add its nodes and define its outputs.
+
+        scope: the part that has the layer; None for the network itself.
+        """
+        scope = scope or self.scope
         self.builder.count()
         site = Site(layer.kind, "", layer.name)
-        label = layer.outputs[0] if layer.outputs else layer.name
-        results = self.attempt(site, lambda: self._results(layer, label))
+        label = next(filter(None, layer.outputs), layer.name)
+        results = self.attempt(site, lambda: self._results(layer, label, scope))
         for i, name in enumerate(layer.outputs):
-            self.values[name] = FAILED if results is None else results[i]
+            scope.names[name] = FAILED if results is None else results[i]
 
-    def _results(self, layer: Layer, label: str) -> Sequence[Slot] | None:
+    def _part(
+        self, part: Part, arguments: Sequence[Slot], scope: Scope, body: Body | None = None
+    ) -> list[Slot]:
+        """The results of a part of a layer in `scope`.  Its nodes are added to `body`, or to the
+        current graph.
+        """
+        if self._depth >= MAX_DEPTH:
+            raise ModelError(f"layers are more than {MAX_DEPTH} deep in layers")
+        inner = Scope(scope, body)
+        inner.names |= {k: a for k, a in zip(part.inputs, arguments, strict=True) if k}
+        self._depth += 1
+        try:
+            for layer in part.layers:
+                self.layer(layer, inner)
+        finally:
+            self._depth -= 1
+        return [self.slot(name, inner) for name in part.outputs]
+
+    def _results(self, layer: Layer, label: str, scope: Scope) -> Sequence[Slot] | None:
         function = self._table.find("", layer.kind)
         if function is None:
             raise UnsupportedError("the operator is not supported")
-        slots = tuple(map(self.slot, layer.inputs))
+        slots = tuple(self.slot(name, scope) for name in layer.inputs)
         if any(isinstance(s, Failed) for s in slots):
             return None
-        node = LayerNode(self.builder, layer.name, label, layer, slots, self.stored)
+
+        def nested(body: Body, part: Part, arguments: Sequence[Slot], _: str) -> Any:
+            return self.within(body, lambda: self._part(part, arguments, scope, body))
+
+        def constant(name: str) -> Value:
+            value = scope.seen(self.stored(name))
+            assert isinstance(value, Value)
+            return value
+
+        node = LayerNode(
+            self.builder,
+            layer.name,
+            label,
+            lambda part, arguments, _: self._part(part, arguments, scope),
+            nested,
+            layer,
+            slots,
+            constant,
+        )
         with self.builder.at(layer.name, label):
             made = function(node)
         results = made if isinstance(made, tuple) else (made,)
@@ -272,12 +335,19 @@ def load_network(network: Network, table: Layers, given: Given, name: str = "") 
 
 def network_nodes(network: Network) -> list[tuple[str, str]]:
     """The names and operators of the layers."""
-    return [(layer.name, layer.kind) for layer in network.layers]
+    return [(layer.name, layer.kind) for layer in _every(network.layers)]
+
+
+def _every(layers: Iterable[Layer]) -> Iterator[Layer]:
+    """The layers, and the layers inside of them."""
+    for layer in layers:
+        yield layer
+        yield from _every(inner for part in layer.parts for inner in part.layers)
 
 
 def inspect_network(network: Network, table: Layers) -> Inspection:
     """Facts about a network."""
-    operators = Counter(layer.kind for layer in network.layers)
+    operators = Counter(layer.kind for layer in _every(network.layers))
     size = 0
     for weight in network.weights.values():
         size += np.asarray(weight() if callable(weight) else weight).nbytes

@@ -88,7 +88,7 @@ def detection_output(n: LayerNode) -> Result:
     codes = n.reshape(location, (1, 1, count, 4))
     corners = decoded(n, codes, boxes, variances, "CENTER_SIZE")
     one = n.reshape(scores, (1, n.extent(scores, 0), count))
-    (table,) = detections(
+    ((table, _),) = detections(
         n,
         corners,
         one,

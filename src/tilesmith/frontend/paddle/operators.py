@@ -1,7 +1,14 @@
 """The modules that register operators, and the reader that uses them."""
 
 from tilesmith.frontend.common.networks import network_reader
-from tilesmith.frontend.paddle import elementwise, layers, recurrent, shapes  # noqa: F401  (registers operators)
+from tilesmith.frontend.paddle import (  # noqa: F401  (registers operators)
+    control,
+    detection,
+    elementwise,
+    layers,
+    recurrent,
+    shapes,
+)
 from tilesmith.frontend.paddle.reader import read
 from tilesmith.frontend.paddle.registry import OPERATORS
 

@@ -6,15 +6,17 @@ inputs.  A row of `_ROWS` translates an old operator, so that one function impor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tilesmith.frontend.common.inputs import Declared
-from tilesmith.frontend.common.networks import Layer, Network
+from tilesmith.frontend.common.limits import MAX_DEPTH
+from tilesmith.frontend.common.networks import Layer, Network, Part
 from tilesmith.frontend.common.protobuf import Message
+from tilesmith.frontend.paddle.control import condition_of
 from tilesmith.frontend.paddle.parameters import read_parameters
 from tilesmith.frontend.paddle.schema import FIELDS, SCHEMA, dtype_named
 from tilesmith.support.errors import ModelError
@@ -103,6 +105,9 @@ set_value: set_value_with_tensor Input ValueTensor @starts @ends @steps
 einsum: einsum Operands*
 sync_batch_norm: batch_norm_ X Mean Variance Scale Bias -> Y, data_format=data_layout
 affine_channel: affine_channel X Scale Bias
+multiclass_nms3: multiclass_nms3 BBoxes Scores RoisNum -> Out Index NmsRoisNum
+yolo_box: yolo_box X ImgSize -> Boxes Scores
+select_input: select_input X* Mask
 max_pool2d_with_index: max_pool2d_with_index X -> Out Mask, kernel_size=ksize
 scatter: scatter X Ids Updates
 scatter_nd_add: scatter_nd_add X Index Updates
@@ -156,18 +161,45 @@ def read_program(content: bytes | memoryview, parameters: memoryview | None) -> 
         if v.persistable and v.type is not None and v.type.type == "LOD_TENSOR"
     ]
     weights: dict[str, Any] = dict(read_parameters(parameters, stored))
-    inputs, layers, results = [], [], {}
-    for number, op in enumerate(block.ops):
-        if op.type == "feed":
-            inputs.append(_declared(variables, _slots(op.outputs)["Out"][0]))
-        elif op.type == "fetch":
-            (name,) = _slots(op.inputs)["X"]
-            results[name] = name
-        else:
-            layers += _layers(op, f"{op.type}.{number}", weights)
+    feeds = [op for op in block.ops if op.type == "feed"]
+    inputs = [_declared(variables, _slots(op.outputs)["Out"][0]) for op in feeds]
+    fetched = [_slots(op.inputs)["X"][0] for op in block.ops if op.type == "fetch"]
+    layers = _block(program.blocks, 0, weights)
     version = program.version.version if program.version is not None else 0
     kind = f"Paddle program, version {version // 1_000_000}.{version // 1000 % 1000}"
-    return Network(kind, tuple(inputs), results, tuple(layers), weights)
+    return Network(kind, tuple(inputs), {name: name for name in fetched}, layers, weights)
+
+
+def _block(
+    blocks: Sequence[Message], number: int, weights: dict[str, Any], depth: int = 0
+) -> tuple[Layer, ...]:
+    """The layers of a block.  Blocks inside become parts of their layers."""
+    if not 0 <= number < len(blocks) or depth > MAX_DEPTH:
+        raise ModelError(f"block {number}: expected one of {len(blocks)} blocks, without cycles")
+    layers: list[Layer] = []
+    for place, op in enumerate(blocks[number].ops):
+        if op.type in ("feed", "fetch"):
+            continue
+        label = f"{op.type}.{number}.{place}" if number else f"{op.type}.{place}"
+        if op.type in ("while", "conditional_block"):
+            inner = next((a.block_idx for a in op.attrs if a.name == "sub_block"), -1)
+            inside = _block(blocks, inner, weights, depth + 1)
+            layers.append(_holder(op, label, inside))
+        else:
+            layers += _layers(op, label, weights)
+    return tuple(layers)
+
+
+def _holder(op: Message, label: str, inside: tuple[Layer, ...]) -> Layer:
+    """A layer with a block, whose operators assign to the variables of the enclosing block."""
+    inputs, outputs = _slots(op.inputs), _slots(op.outputs)
+    if op.type == "conditional_block":
+        of, made = inputs.get("Cond", ()), outputs.get("Out", ())
+        return Layer(op.type, label, of, made, parts=(Part((), made, inside),))
+    condition = inputs.get("Condition", ())[:1]
+    carried = (*condition, *(o for o in outputs.get("Out", ()) if o not in condition))
+    parts = (condition_of(carried), Part(carried, carried, inside))
+    return Layer(op.type, label, carried, carried, parts=parts)
 
 
 def _slots(slots: tuple[Message, ...]) -> dict[str, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.limits import MAX_DEPTH
 from tilesmith.frontend.common.problems import Site
+from tilesmith.frontend.common.scopes import Scope
 from tilesmith.frontend.common.slots import FAILED, Failed, Slot
 from tilesmith.frontend.common.weights import NewWeights
 from tilesmith.frontend.common.whiles import repeated
@@ -23,29 +24,6 @@ from tilesmith.support.errors import ModelError, UnsupportedError
 
 from .node import StablehloNode, import_function
 from .syntax import CALLS, RETURNS, Module, Operation, Region, Tensor
-
-
-@dataclass(slots=True, eq=False)
-class Scope:
-    """Names of values.
-
-    parent: the enclosing scope; None in a function.
-    body: the graph in which the names are used; None if it is the parent's.
-    names: the slot of each name so far.
-    """
-
-    parent: Scope | None = None
-    body: Body | None = None
-    names: dict[str, Slot] = field(default_factory=dict)
-
-    def find(self, name: str) -> Slot:
-        """The meaning of a name.  Raises ModelError if it has none here."""
-        if name not in self.names:
-            if self.parent is None:
-                raise ModelError(f"value {name} is used, which nothing before defines")
-            slot = self.parent.find(name)
-            self.names[name] = slot if self.body is None else self.body.slot(slot)
-        return self.names[name]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
