@@ -71,7 +71,7 @@ class Reducer:
     @property
     def operation(self) -> str | None:
         """ "add", "mul", "min" or "max" if that combines the values; else None."""
-        operations = (op for op, known in _BY_OPERATION.items() if self.combine is known.combine)
+        operations = (op for op, known in BY_OPERATION.items() if self.combine is known.combine)
         return next(operations, None)
 
 
@@ -404,7 +404,7 @@ PROD = _builtin("prod", "mul", lambda d: 1)
 MIN = _builtin("min", "min", lambda d: d.max)
 MAX = _builtin("max", "max", lambda d: d.min)
 KNOWN = (SUM, PROD, MIN, MAX)
-_BY_OPERATION = {"add": SUM, "mul": PROD, "min": MIN, "max": MAX}
+BY_OPERATION = {"add": SUM, "mul": PROD, "min": MIN, "max": MAX}
 
 
 def recognised(reducer: Reducer, dtypes: tuple[DType, ...]) -> Reducer:
@@ -416,7 +416,7 @@ def recognised(reducer: Reducer, dtypes: tuple[DType, ...]) -> Reducer:
     (value, *others), (start, *_) = reducer.combine(a, b), reducer.identity(dtypes)
     if others or not isinstance(value, ir.Binary) or {value.a, value.b} != {*a, *b}:
         return reducer
-    known = _BY_OPERATION.get(value.op)
+    known = BY_OPERATION.get(value.op)
     if known is None:
         return reducer
     (neutral,) = known.identity(dtypes)

@@ -8,8 +8,9 @@
     f.vectorize(x, 8).parallel(y)
     image = f.realize([640, 480])
 
-Names and the order of arguments are those of Halide's bindings.  A name without a counterpart
-raises UsageError, which says what to use instead.
+Names and the order of arguments are those of Halide's bindings.  Halide's names without a
+counterpart (`ELSEWHERE`, and that of `schedules` for Funcs) raise UsageError, which says what to
+use instead.
 """
 
 from __future__ import annotations

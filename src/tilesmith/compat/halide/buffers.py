@@ -12,6 +12,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Const, Load, const
+from tilesmith.support.arguments import checked, checked_methods, shown
 from tilesmith.support.errors import UsageError
 
 from .element_types import Type, as_type
@@ -58,6 +59,52 @@ def read(source: Source, dimensions: int, where: Any) -> Expr:
     return Expr(Load(source, tuple(index_of(p) for p in places)))
 
 
+def one_each(values: Sequence[Any], dimensions: int, what: str) -> list[Any]:
+    """The values, one for each dimension.  Raises UsageError for another number of them."""
+    if len(values) != dimensions:
+        raise UsageError(f"{what}: expected {dimensions} values, found {shown(values)}")
+    return [*values]
+
+
+class Dimensional:
+    """What buffers and images that are known later have in common."""
+
+    _name: str
+
+    def name(self) -> str:
+        return self._name
+
+    def dimensions(self) -> int:
+        raise NotImplementedError
+
+    def _dim(self, number: int) -> Any:
+        raise NotImplementedError
+
+    def dim(self, number: int) -> Any:
+        """Dimension `number`, innermost first.  Raises UsageError if there is none."""
+        if not 0 <= number < self.dimensions():
+            raise UsageError(
+                f"{self._name} has {self.dimensions()} dimensions, found number {number}"
+            )
+        return self._dim(number)
+
+    def width(self) -> Any:
+        return self.dim(0).extent()
+
+    def height(self) -> Any:
+        return self.dim(1).extent()
+
+    def channels(self) -> Any:
+        return self.dim(2).extent()
+
+
+def zeros(sizes: Sequence[int], dtype: DType) -> np.ndarray:
+    """An array of sizes that are given innermost first.  Raises UsageError for negative ones."""
+    if any(n < 0 for n in sizes):
+        raise UsageError(f"expected sizes from 0, found {shown(sizes)}")
+    return np.zeros(tuple(reversed(sizes)), dtype.numpy)
+
+
 @dataclass(frozen=True)
 class Dimension:
     """One dimension of a `Buffer`.
@@ -84,25 +131,27 @@ class Dimension:
         return self.step
 
 
-class Buffer:
+@checked_methods(UsageError)
+class Buffer(Dimensional):
     """An array.  The last axis of a NumPy array is the first dimension, x.
 
     array: the elements, slowest dimension first.
     mins: the first coordinate of each dimension, innermost first.
     """
 
+    @checked(UsageError)
     def __init__(
         self, data: Any, sizes: Sequence[int] | None = None, name: str = "",
         reverse_axes: bool = True,
     ) -> None:  # fmt: skip
         if isinstance(data, Type):
-            array = np.zeros(tuple(reversed(sizes or ())), data.dtype.numpy)
+            array = zeros(sizes or (), data.dtype)
         else:
             array = np.asarray(data.array if isinstance(data, Buffer) else data)
             if not reverse_axes:
                 array = array.T
         self.array = array
-        self.mins = [0] * array.ndim
+        self.mins = list(data.mins) if isinstance(data, Buffer) else [0] * array.ndim
         self._name = name or "buffer"
         self.source = Source(self, 0, self._name, to_dtype(array.dtype))
 
@@ -111,9 +160,6 @@ class Buffer:
         """A picture in whose memory the channels of a pixel lie side by side."""
         array = np.zeros((height, width, channels), as_type(t).dtype.numpy)
         return Buffer(array.transpose(2, 0, 1))
-
-    def name(self) -> str:
-        return self._name
 
     def type(self) -> Type:
         return Type(self.source.dtype)
@@ -124,29 +170,20 @@ class Buffer:
     def extents(self) -> list[int]:
         return list(reversed(self.array.shape))
 
-    def dim(self, number: int) -> Dimension:
+    def _dim(self, number: int) -> Dimension:
         step = self.array.strides[self.array.ndim - 1 - number] // self.array.itemsize
         return Dimension(self.mins[number], self.extents()[number], step)
 
-    def width(self) -> int:
-        return self.dim(0).extent()
-
-    def height(self) -> int:
-        return self.dim(1).extent()
-
-    def channels(self) -> int:
-        return self.dim(2).extent()
-
     def set_min(self, mins: Sequence[int]) -> None:
         """Set the coordinates of the first element."""
-        self.mins = list(mins)
+        self.mins = one_each(mins, self.array.ndim, f"{self._name}.set_min")
 
     def fill(self, value: Any) -> None:
         self.array[...] = value
 
     def copy(self) -> Buffer:
-        made = Buffer(self.array.copy(), name=self._name)
-        made.mins = list(self.mins)
+        made = Buffer(self, name=self._name)
+        made.array = self.array.copy()
         return made
 
     def __getitem__(self, where: Any) -> Any:
@@ -184,6 +221,7 @@ class Buffer:
         return f"<Buffer {self.type()}, extents {self.extents()}>"
 
 
+@checked_methods(UsageError)
 class Extent:
     """One dimension of an image that is known when the pipeline runs.
 
@@ -243,33 +281,23 @@ class Extent:
         return {self.start: const(start), self.size: const(size)}
 
 
-class Image:
+@checked_methods(UsageError)
+class Image(Dimensional):
     """The dimensions of an image that is known when the pipeline runs."""
 
     def __init__(self, name: str, dimensions: int) -> None:
         self._name = name
         self.extents = [Extent(f"{name}_{n}") for n in range(dimensions)]
 
-    def name(self) -> str:
-        return self._name
-
     def dimensions(self) -> int:
         return len(self.extents)
 
-    def dim(self, number: int) -> Extent:
+    def _dim(self, number: int) -> Extent:
         return self.extents[number]
 
-    def width(self) -> Expr:
-        return self.extents[0].extent()
-
-    def height(self) -> Expr:
-        return self.extents[1].extent()
-
-    def channels(self) -> Expr:
-        return self.extents[2].extent()
-
     def set_estimates(self, bounds: Sequence[tuple[int, int]]) -> None:
-        for extent, (low, size) in zip(self.extents, bounds, strict=True):
+        pairs = one_each(bounds, len(self.extents), f"{self._name}.set_estimates")
+        for extent, (low, size) in zip(self.extents, pairs, strict=True):
             extent.set_estimate(low, size)
 
     def constants(self, mins: Sequence[int], sizes: Sequence[int]) -> dict[ir.Expr, Const]:

@@ -92,7 +92,7 @@ class Function:
             self._output = Image(self._name, self.dimensions())
         return self._output
 
-    def define(self, places: tuple[Any, ...], values: Sequence[Any]) -> None:
+    def _define(self, places: tuple[Any, ...], values: Sequence[Any]) -> None:
         args = tuple(as_expr(p).ir for p in places)
         if any(a not in PURE for a in args) or len(set(args)) < len(args):
             raise ExpressionError(
@@ -112,7 +112,7 @@ class Function:
         )
         self.definitions.append(Definition(args, given))
 
-    def add_update(self, places: tuple[Any, ...], values: Sequence[Any]) -> None:
+    def _add_update(self, places: tuple[Any, ...], values: Sequence[Any]) -> None:
         pure = self.pure
         if (len(places), len(values)) != (len(pure.args), len(pure.values)):
             raise ExpressionError(

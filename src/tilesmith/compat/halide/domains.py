@@ -42,6 +42,9 @@ class Domain:
     axes: dict[ir.Var, tuple[ir.Expr, ir.Expr]]
     where: list[ir.Expr] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        DOMAINS.update(dict.fromkeys(self.axes, self))
+
 
 DOMAINS: dict[ir.Var, Domain] = {}
 """The domain of each reduction variable."""
@@ -61,7 +64,12 @@ class RDom(Operators):
             dims = [ranges.dim(n) for n in range(ranges.dimensions())]
             parts = [(d.min(), d.extent()) for d in dims]
         else:
-            parts = list(zip((ranges, *more[1::2]), more[::2], strict=True)) if more else ranges
+            flat = (ranges, *more)
+            parts = [flat[n : n + 2] for n in range(0, len(flat), 2)] if more else ranges
+        if not isinstance(parts, (list, tuple)) or any(
+            not isinstance(p, (list, tuple)) or len(p) != 2 for p in parts
+        ):
+            raise UsageError(f"RDom: expected (min, extent) of each dimension, found {parts!r}")
         names = "xyzw" if len(parts) <= 4 else [f"_{n}" for n in range(len(parts))]
         self.vars = [RVar(f"{label}_{n}") for n, _ in zip(names, parts)]
         if len(self.vars) == 1:
@@ -71,7 +79,6 @@ class RDom(Operators):
             assert isinstance(var.ir, ir.Var)
             axes[var.ir] = (index_of(low), index_of(size))
         self.domain = Domain(axes)
-        DOMAINS.update(dict.fromkeys(axes, self.domain))
 
     def where(self, condition: Any) -> None:
         """Make updates only where `condition` holds."""

@@ -111,7 +111,7 @@ class Expr(Operators):
         return Type(self.dtype)
 
     def __repr__(self) -> str:
-        return f"<Expr of type {self.dtype}: {self.ir}>"
+        return f"<Expr of type {self.dtype}: {self.ir}>" if self.defined() else "<Expr of no value>"
 
 
 _NAMED: dict[str, ir.Var] = {}
@@ -144,7 +144,9 @@ def as_expr(value: Any) -> Expr:
     ExpressionError for objects that are no values.
     """
     if isinstance(value, Expr):
-        return value
+        if value.defined():
+            return value
+        raise ExpressionError("expected a value, found Expr(), which stands for none")
     if hasattr(value, "__as_halide__"):
         return value.__as_halide__()
     if isinstance(value, np.generic):
@@ -297,6 +299,10 @@ def select(cond: Any, if_true: Any, if_false: Any, *more: Any) -> Expr:
     if more:
         if_false = select(if_false, *more)
     if isinstance(if_true, tuple):
+        if not isinstance(if_false, tuple) or len(if_false) != len(if_true):
+            raise ExpressionError(
+                f"select: expected two tuples of one length, found {if_true!r} and {if_false!r}"
+            )
         pairs = zip(if_true, if_false, strict=True)
         return tuple(select(cond, a, b) for a, b in pairs)  # type: ignore[return-value]
     a, b, is_coordinate = matched(if_true, if_false)

@@ -9,23 +9,24 @@ from typing import Any
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Load
-from tilesmith.support.errors import ExpressionError, UsageError
+from tilesmith.support.arguments import checked_methods
+from tilesmith.support.errors import ExpressionError, ScheduleError, UsageError
 from tilesmith.te.rewrite import map_loads
 
-from .buffers import Buffer, ImageParam, Source, expanded, read
+from .buffers import Buffer, ImageParam, Source, expanded, one_each, read
 from .definitions import Function, coordinates_in
 from .element_types import Type
 from .expressions import Expr, Operators, Var, as_expr, index_of, of_type, value_of
 from .pipeline import Pipeline
 from .rfactor import factored
-from .schedules import Loops, MemoryType, Stage, Steps, name_of
+from .schedules import Loops, MemoryType, Stage, Steps, from_1, name_of
 
 _NUMBERS = itertools.count()
 
 PIPELINE = frozenset(n for n in vars(Pipeline) if not n.startswith("_"))
 """The methods of `Pipeline`, which a Func has, too."""
 
-NEUTRAL = {"add": 0, "sub": 0, "mul": 1}
+NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1}
 """Where an update begins if the Func had no value before."""
 
 
@@ -45,6 +46,11 @@ class FuncRef(Operators):
         return read(sources[0], self.func.dimensions(), self.args)
 
     def __getitem__(self, number: int) -> Expr:
+        if not 0 <= number < len(self):
+            raise ExpressionError(
+                f"{self.func.name()}[...][{number}]: expected the number of one of its {len(self)} "
+                "values"
+            )
         return read(self.func.sources[number], self.func.dimensions(), self.args)
 
     def __len__(self) -> int:
@@ -60,7 +66,11 @@ class FuncRef(Operators):
         """The new value after `op`, in the type of the Func."""
         given = value if isinstance(value, tuple) else (value,)
         if not self.func.defined():
-            self.func.start(self.args, [_typed(v, NEUTRAL[op]) for v in given])
+            self.func._start(self.args, [_typed(v, NEUTRAL[op]) for v in given])
+        if len(given) != len(self):
+            raise ExpressionError(
+                f"{self.func.name()}: expected {len(self)} values, found {len(given)}"
+            )
         made = []
         for old, v in zip(self, given, strict=True):
             new = of_type(as_expr(v), old.dtype)
@@ -84,6 +94,7 @@ def _typed(value: Any, number: int) -> Expr:
     return Expr(ir.const(number, as_expr(value).dtype))
 
 
+@checked_methods(UsageError)
 class Func(Function, Loops):
     """A function of coordinates.  Its dimensions go from the innermost one outwards."""
 
@@ -130,20 +141,20 @@ class Func(Function, Loops):
         used = {v.name for v in coordinates_in(as_expr(e).ir for e in values)}
         places = expanded(places, [Var(n) for n in sorted(used) if n[0] == "_" and n[1:].isdigit()])
         if not self.definitions:
-            self.define(places, values)
+            self._define(places, values)
         else:
-            self.add_update(places, values)
+            self._add_update(places, values)
 
-    def start(self, places: Sequence[Any], values: Sequence[Any]) -> None:
+    def _start(self, places: Sequence[Any], values: Sequence[Any]) -> None:
         """Define the values that the first update begins with; coordinates that are no variables
         get one.
         """
         axes = [
             p if isinstance(p, Var) else Var(f"_{n}") for n, p in enumerate(map(as_expr, places))
         ]
-        self.define(tuple(axes), values)
+        self._define(tuple(axes), values)
 
-    def factored(self, number: int, pairs: Iterable[tuple[Any, Any]]) -> Func:
+    def _factored(self, number: int, pairs: Iterable[tuple[Any, Any]]) -> Func:
         """`Stage.rfactor` of update `number`."""
         partial = Func(f"{self._name}_intm")
         factored(self, number, list(pairs), partial)
@@ -189,37 +200,52 @@ class Func(Function, Loops):
 
     def reorder_storage(self, *axes: Any) -> Func:
         given = axes[0] if len(axes) == 1 and isinstance(axes[0], (list, tuple)) else axes
-        self.placement.order = [name_of(a) for a in given]
+        names = [self._dimension(a) for a in given]
+        if len({*names}) < len(names):
+            raise ScheduleError(f"{self._name}.reorder_storage: expected different dimensions")
+        self.placement.order = names
         return self
 
     def fold_storage(self, axis: Any, factor: int, fold_forward: bool = True) -> Func:
-        self.placement.folds[name_of(axis)] = factor
+        self.placement.folds[self._dimension(axis)] = from_1(factor, "fold_storage")
         return self
 
     def align_storage(self, axis: Any, factor: int) -> Func:
-        self.placement.aligns[name_of(axis)] = factor
+        self.placement.aligns[self._dimension(axis)] = from_1(factor, "align_storage")
         return self
 
     def bound(self, axis: Any, min: Any, extent: Any) -> Func:
         """Compute these coordinates.  A run that needs others raises UsageError."""
-        self.placement.bounds[name_of(axis)] = (index_of(min), index_of(extent))
+        self.placement.bounds[self._dimension(axis)] = (index_of(min), index_of(extent))
         return self
 
     def bound_extent(self, axis: Any, extent: Any) -> Func:
-        self.placement.bounds[name_of(axis)] = (None, index_of(extent))
+        self.placement.bounds[self._dimension(axis)] = (None, index_of(extent))
         return self
 
     def align_bounds(self, axis: Any, modulus: int, remainder: int = 0) -> Func:
         """This Func: its bounds follow from its readers, and splits have tails."""
+        self._dimension(axis)
         return self
 
     def set_estimate(self, axis: Any, min: int, extent: int) -> Func:
-        self.placement.estimates[name_of(axis)] = (min, extent)
+        self.placement.estimates[self._dimension(axis)] = (min, extent)
         return self
 
     def set_estimates(self, bounds: Sequence[tuple[int, int]]) -> Func:
-        self.placement.estimates |= dict(zip(self.arg_names, bounds, strict=True))
+        pairs = one_each(bounds, self.dimensions(), f"{self._name}.set_estimates")
+        self.placement.estimates |= dict(zip(self.arg_names, pairs, strict=True))
         return self
+
+    def _dimension(self, axis: Any) -> str:
+        """The name of a dimension.  Raises ScheduleError for another loop."""
+        name = name_of(axis)
+        if name not in self.arg_names:
+            raise ScheduleError(
+                f"{self._name} has no dimension {name}; its dimensions are "
+                f"{', '.join(self.arg_names) or 'none'}"
+            )
+        return name
 
     def clone_in(self, reader: Any) -> Func:
         """A Func with the definitions of this one, which one reader, or several, read instead."""

@@ -55,7 +55,12 @@ class GeneratorParam:
         """`value`, or the number in a text.  Raises UsageError for one that is out of range."""
         kind = type(self.default)
         if isinstance(value, str) and kind is not str:
-            value = value in ("1", "true", "True") if kind is bool else kind(value)
+            try:
+                value = value in ("1", "true", "True") if kind is bool else kind(value)
+            except ValueError:
+                raise UsageError(
+                    f"{name}: expected {self.default!r} or the like, found {value!r}"
+                ) from None
         if (self.low is not None and value < self.low) or (
             self.high is not None and value > self.high
         ):
@@ -112,7 +117,7 @@ class Generator:
 
     generator_name: ClassVar[str] = ""
 
-    def __init_subclass__(cls, **_: Any) -> None:
+    def __init_subclass__(cls) -> None:
         _REGISTERED[cls.generator_name or cls.__name__] = cls
 
     def __init__(self, **params: Any) -> None:

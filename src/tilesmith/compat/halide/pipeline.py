@@ -15,12 +15,14 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Expr, Load, const
 from tilesmith.loop.nodes import Func as Loops
 from tilesmith.runtime.arguments import KernelFunction
+from tilesmith.support.arguments import checked_methods, shown
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import write_text
 from tilesmith.te.rewrite import loads
 from tilesmith.tuning.operators import ExportedOperator, export_op
+from tilesmith.tuning.template import auto_schedule
 
-from .buffers import PARAMS, Buffer, Image, ImageParam, Param, Source
+from .buffers import PARAMS, Buffer, Image, ImageParam, Param, Source, zeros
 from .definitions import Function
 from .placing import scheduled
 from .regions import Box, Resolved, extents
@@ -45,6 +47,7 @@ class Lowered:
         return te.lower(self.schedule, self.args, name)
 
 
+@checked_methods(UsageError)
 class Pipeline:
     """The Funcs that a run computes."""
 
@@ -53,16 +56,13 @@ class Pipeline:
         self._automatic = False
         self._built: tuple[Any, Lowered, KernelFunction] | None = None
 
-    def realize(self, *where: Any, **options: Any) -> Any:
+    def realize(self, *where: Any, target: Target | None = None) -> Any:
         """Run the pipeline for the coordinates 0 to before each size, innermost dimension first, or
         for those of a Buffer, into which the values are written.  Returns the Buffer; a list of
         Buffers for several values.
 
         Raises UsageError and ScheduleError.
         """
-        target = options.pop("target", None)
-        if target is not None:
-            target.check()
         given = where[0] if len(where) == 1 else where
         several = isinstance(given, (list, tuple))
         sources = [s for f in self.outputs for s in f.sources]
@@ -72,11 +72,13 @@ class Pipeline:
             results = [given if isinstance(given, Buffer) else Buffer(given)]
         else:
             sizes = list(given) if several else [given]
-            results = [Buffer(np.zeros(tuple(reversed(sizes)), s.dtype.numpy)) for s in sources]
-        self._run(sources, results)
+            if not all(isinstance(n, (int, np.integer)) for n in sizes):
+                raise UsageError(f"realize: expected sizes or a Buffer, found {shown(given)}")
+            results = [Buffer(zeros(sizes, s.dtype)) for s in sources]
+        self._run(sources, results, None if target is None else target.level)
         return results if len(results) > 1 else results[0]
 
-    def _run(self, sources: list[Source], results: list[Buffer]) -> None:
+    def _run(self, sources: list[Source], results: list[Buffer], level: str | None) -> None:
         if len(sources) != len(results):
             raise UsageError(f"realize: expected {len(sources)} Buffers, found {len(results)}")
         for source, result in zip(sources, results, strict=True):
@@ -87,8 +89,8 @@ class Pipeline:
                     f"dimensions, found {found} in {result.dimensions()}"
                 )
         asked = {s.owner: _box(r) for s, r in zip(sources, results, strict=True)}
-        lowered, function = self._function(asked)
-        arrays = [np.ascontiguousarray(_buffer(s.owner).array) for s in lowered.inputs]
+        lowered, function = self._function(asked, level)
+        arrays = [np.asarray(_buffer(s.owner).array, order="C") for s in lowered.inputs]
         made = [
             r.array if r.array.flags.c_contiguous else np.empty(r.array.shape, r.array.dtype)
             for r in results
@@ -98,7 +100,9 @@ class Pipeline:
             if result.array is not array:
                 result.array[...] = array
 
-    def _function(self, asked: dict[Function, Box]) -> tuple[Lowered, KernelFunction]:
+    def _function(
+        self, asked: dict[Function, Box], level: str | None
+    ) -> tuple[Lowered, KernelFunction]:
         """The compiled function for these coordinates; the last one if nothing has changed."""
         funcs, images, params = self._parts()
         key = (
@@ -108,12 +112,13 @@ class Pipeline:
             [(_coordinates(i.owner), _promised(i.owner)) for i in images],
             [PARAMS[p].get() for p in params],
             self._automatic,
+            level,
         )  # fmt: skip
         text = repr(key)
         if self._built is None or self._built[0] != text:
-            lowered = self.lowered(asked)
-            schedule: Any = "auto" if self._automatic else lowered.schedule
-            made = build(schedule, lowered.args, name=_identifier(self.outputs[0].name()))
+            lowered = self._lowered(asked, (), level)
+            name = _identifier(self.outputs[0].name())
+            made = build(lowered.schedule, lowered.args, level, name=name)
             self._built = text, lowered, made
         return self._built[1:]
 
@@ -143,12 +148,23 @@ class Pipeline:
                     waiting.append(other)
         return list(funcs), list(images), list(params)
 
-    def lowered(self, asked: dict[Function, Box], args: Sequence[Any] = ()) -> Lowered:
+    def _lowered(
+        self, asked: dict[Function, Box], args: Sequence[Any] = (), level: str | None = None
+    ) -> Lowered:
         """The pipeline as tensor expressions with a schedule, for these coordinates of outputs.
 
         args: the inputs that come first.  A `Param` among them is an input, not a constant.
+        level: the target for which an automatic schedule is chosen.
         """
         _, images, params = self._parts()
+        known = {*images, *params}
+        unread = [
+            a.name() for a in args if (a.ir if isinstance(a, Param) else a.source) not in known
+        ]
+        if unread:
+            raise UsageError(
+                f"arguments: the pipeline does not read {', '.join(unread)}; leave it out"
+            )
         scalars = {a.ir: a.source for a in args if isinstance(a, Param)}
         constants: dict[Expr, Expr] = {
             p: Load(scalars[p], ()) if p in scalars else PARAMS[p].constant() for p in params
@@ -174,13 +190,12 @@ class Pipeline:
         }
         stages = Stages(resolved, resolved.boxes(asked), tensors)
         results = [t for f in self.outputs for t in stages.chains[f].values]
-        return Lowered(
-            scheduled(stages, self.outputs),
-            tuple(inputs),
-            (*(t for t, _ in tensors.values()), *results),
-        )
+        arguments = (*(t for t, _ in tensors.values()), *results)
+        made = auto_schedule(arguments, level) if self._automatic else scheduled(
+            stages, self.outputs)  # fmt: skip
+        return Lowered(made, tuple(inputs), arguments)
 
-    def estimated(self) -> dict[Function, Box]:
+    def _estimated(self) -> dict[Function, Box]:
         """The coordinates of the outputs that the program states."""
         return {f: _estimate(f) for f in self.outputs}
 
@@ -190,8 +205,8 @@ class Pipeline:
         if given:
             asked: dict[Function, Box] = {f: [(0, n - 1) for n in given] for f in self.outputs}
         else:
-            asked = self.estimated()
-        return self.lowered(asked).loops(_identifier(self.outputs[0].name()))
+            asked = self._estimated()
+        return self._lowered(asked).loops(_identifier(self.outputs[0].name()))
 
     def print_loop_nest(self, *sizes: Any) -> None:
         """Print the loops (`loops`)."""
@@ -210,14 +225,14 @@ class Pipeline:
         Raises UsageError for an image that is not among `arguments`.
         """
         path = Path(filename_prefix)
-        lowered = self.lowered(self.estimated(), arguments)
+        level = None if target is None else target.level
+        lowered = self._lowered(self._estimated(), arguments, level)
         missing = [s.name for s in lowered.inputs[len(arguments) :]]
         if missing:
             raise UsageError(
                 f"compile_to_file: expected all inputs as arguments, found {', '.join(missing)} "
                 "besides; use an ImageParam for a Buffer"
             )
-        level = None if target is None else target.level
         name = fn_name or path.with_suffix("").name
         return export_op(lowered.schedule, path.parent, name, args=lowered.args, target=level)
 
@@ -229,7 +244,7 @@ class Pipeline:
         target: Target | None = None,
     ) -> None:  # fmt: skip
         """Write the loops as text, for the sizes that the program states."""
-        write_text(Path(filename), str(self.lowered(self.estimated(), arguments).loops("main")))
+        write_text(Path(filename), str(self._lowered(self._estimated(), arguments).loops("main")))
 
     def apply_autoscheduler(self, *given: Any, **params: Any) -> None:
         """Let Tilesmith choose the schedule."""

@@ -6,11 +6,11 @@ import warnings
 from typing import Any
 
 from tilesmith import te
-from tilesmith.support.errors import ScheduleError, UsageError
+from tilesmith.support.errors import UsageError
 from tilesmith.te.tensor import Extern, producers_first
 
 from .definitions import Function
-from .schedules import Fuse, Mark, Rename, Reorder, ScheduleWarning, Split, Steps
+from .schedules import ScheduleWarning, Steps, reordered
 from .stages import Chain, Loop, Stages
 
 
@@ -42,72 +42,42 @@ def scheduled(stages: Stages, outputs: tuple[Function, ...]) -> te.Schedule:
 
 def _apply(stage: te.Stage, loop: Loop, is_output: bool) -> None:
     """Take the steps of a definition.  `loop.axes` follows the loops."""
+    loop.steps.check(stage.name, loop.axes)
     axes = loop.axes
-
-    def axis(name: str) -> str:
-        if name not in axes:
-            raise ScheduleError(
-                f"{stage.name} has no loop {name}; its loops are {', '.join(axes) or 'none'}"
-            )
-        return axes[name]
-
     for step in loop.steps.steps:
-        match step:
-            case Split(old, outer, inner, factor, tail):
-                known = axis(old)
-                kind: Any = "peel" if tail == "roundup" and is_output else tail
-                o, i = stage.split(known, factor, tail=kind)
-                del axes[old]
-                axes[outer], axes[inner] = o.name, i.name
-            case Fuse(inner, outer, fused):
-                first, second = axis(outer), axis(inner)
+        known = [axes[name] for name in step.needs]
+        made = known
+        match step.kind:
+            case "split":
+                kind: Any = "peel" if step.tail == "roundup" and is_output else step.tail
+                made = [a.name for a in stage.split(known[0], step.factor, tail=kind)]
+            case "fuse":
+                second, first = known
                 loops = [a.name for a in stage.leaf_axes if a.name != first]
                 loops.insert(loops.index(second), first)
                 stage.reorder(*loops)  # Halide fuses any two loops, at the place of the inner one
-                made = stage.fuse(first, second)
-                del axes[outer], axes[inner]
-                axes[fused] = made.name
-            case Reorder(names):
-                stage.reorder(*(axis(n) for n in reversed(names)))
-            case Mark(name, kind):
-                getattr(stage, kind)(axis(name))
-            case Rename(old, new):
-                axes[new] = axis(old)
-                if new != old:
-                    del axes[old]
+                made = [stage.fuse(first, second).name]
+            case "reorder":
+                stage.reorder(*reversed(known))
+            case "vectorize" | "unroll" | "parallel" | "serial":
+                getattr(stage, step.kind)(known[0])
+        if step.makes:
+            for name in step.needs:
+                del axes[name]
+            axes.update(zip(step.makes, made, strict=True))
 
 
 def _unused(func: Function, names: list[str], steps: Steps) -> list[str]:
     """The steps that have no effect, since the compiler orders the loops `names`.  Raises
-    ScheduleError for a loop that is not there.
+    ScheduleError for steps that do not fit these.
     """
-    loops, unused = set(names), list[str]()
-    for step in steps.steps:
-        needs: tuple[str, ...]
-        makes: tuple[str, ...] = ()
-        match step:
-            case Split(old, outer, inner):
-                needs, makes = (old,), (outer, inner)
-            case Fuse(inner, outer, fused):
-                needs, makes = (inner, outer), (fused,)
-            case Rename(old, new):
-                needs, makes = (old,), (new,)
-            case Reorder(order):
-                needs = order
-            case Mark(name):
-                needs = (name,)
-        for name in needs:
-            if name not in loops:
-                raise ScheduleError(
-                    f"{func.name()} has no loop {name}; its loops are {', '.join(sorted(loops))}"
-                )
-        if makes:
-            loops = loops - set(needs) | set(makes)
-        taken = isinstance(step, Reorder) and all(n in names for n in needs)
-        if not (taken or isinstance(step, Rename) or step == Mark(needs[0], "serial")):
-            kind = step.kind if isinstance(step, Mark) else type(step).__name__.lower()
-            unused.append(f"{kind} of {', '.join(needs)}")
-    return unused
+    steps.check(func.name(), names)
+    return [
+        f"{step.kind} of {', '.join(step.needs)}"
+        for step in steps.steps
+        if step.kind not in ("rename", "serial")
+        and not (step.kind == "reorder" and all(n in names for n in step.needs))
+    ]
 
 
 def _warn_of_unused(func: Function, names: list[str], steps: Steps) -> None:
@@ -131,22 +101,27 @@ def _place(
     whole, so a loop of a reader would only repeat it.
     """
     place = func.placement
+    place.check(func.name())
     computed_whole = any(isinstance(t[0].op, Extern) for t in chain.made)
-    if computed_whole and isinstance(place.compute, tuple):
+    steps: dict[str, Any] = {f"{word}_storage": given for word, given in (
+        ("fold", place.folds), ("align", place.aligns), ("reorder", place.order))}  # fmt: skip
+    if isinstance(place.compute, tuple):
+        steps[f"compute_at({place.compute[0].name()}, {place.compute[1]})"] = True
+    unused = [name for name, given in steps.items() if given]
+    if computed_whole and unused:
         _warn(
-            f"{func.name()}.compute_at({place.compute[0].name()}, {place.compute[1]}): no effect, "
-            f"since an update of {func.name()} becomes loops, which are computed whole, as by "
-            "compute_root"
+            f"{func.name()}.{', '.join(unused)}: no effect, since an update of {func.name()} "
+            "becomes loops, which are computed whole, as by compute_root"
         )
     alive = [t[0] for t in reversed(chain.made) if t[0] not in chain.inlined]
     for tensor in alive:
         stage = s[tensor]
         if isinstance(place.compute, tuple) and not computed_whole:
-            stage.compute_at(*_loop_of(s, stages, func, *place.compute))
+            stage.compute_at(*_loop_of(s, stages, func, "compute_at", *place.compute))
             if place.store == "root":
                 stage.store_root()
             elif place.store is not None and place.store != place.compute:
-                stage.store_at(*_loop_of(s, stages, func, *place.store))
+                stage.store_at(*_loop_of(s, stages, func, "store_at", *place.store))
         is_output = tensor in set(s.outputs)
         if place.compute == "default" and func not in outputs and len(alive) == 1:
             _place_near(s, stage)
@@ -156,14 +131,13 @@ def _place(
             continue
         names = dict(zip(func.arg_names[::-1], stage.axis, strict=True))
         for name, factor in place.folds.items():
-            if place.store is not None:
-                stage.fold_storage(names[name], factor)
+            stage.fold_storage(names[name], factor)
         order = func.arg_names[::-1]
         for name, factor in place.aligns.items():
             if order.index(name) > 0:  # the stride of the next outer dimension is padded
                 stage.storage_align(names[order[order.index(name) - 1]], factor)
         if place.order is not None and not is_output:
-            numbers = [order.index(n) for n in reversed(place.order)]
+            numbers = [order.index(n) for n in reordered(order, place.order[::-1])]
             s.transform_layout(tensor, lambda *i, n=numbers: tuple(i[k] for k in n))
 
 
@@ -188,12 +162,12 @@ def _place_near(s: te.Schedule, stage: te.Stage) -> None:
 
 
 def _loop_of(
-    s: te.Schedule, stages: Stages, func: Function, target: Function, name: str
+    s: te.Schedule, stages: Stages, func: Function, step: str, target: Function, name: str
 ) -> tuple[te.Tensor, str]:
     """The stage of `target` that has loop `name` and needs `func`, and its name of the loop."""
     if not isinstance(target, Function) or target not in stages.chains:
         raise UsageError(
-            f"{func.name()}.compute_at: expected a Func that is stored and reads it, found "
+            f"{func.name()}.{step}: expected a Func that is stored and reads it, found "
             f"{target!r}; give that Func a place of its own, such as compute_root"
         )
     found = stages.chains[func].values[0].op
@@ -203,7 +177,7 @@ def _loop_of(
             return loop.tensor, loop.axes[name]
     known = [n for x in stages.chains[target].loops if x is not None for n in x.axes]
     raise UsageError(
-        f"{func.name()}.compute_at: expected a loop of {target.name()} "
+        f"{func.name()}.{step}: expected a loop of {target.name()} "
         f"({', '.join(known) or 'it has none: its updates are loops of their own'}) that needs "
         f"{func.name()}, found {name}"
     )

@@ -159,10 +159,9 @@ class Resolved:
         func = source.owner
         if not isinstance(func, Function) or func is reader:
             return load
-        wrapper = func.wrappers.get(reader, func.wrappers.get(None))
-        if wrapper is not None and wrapper is not reader:
-            load = Load(wrapper.sources[source.index], load.indices)
-            func = wrapper
+        while (made := func.wrappers.get(reader, func.wrappers.get(None))) not in (None, reader):
+            func = made
+        load = Load(func.sources[source.index], load.indices)
         if self.is_stored(func):
             return load
         if func not in self._inlined:

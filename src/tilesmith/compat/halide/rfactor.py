@@ -9,13 +9,11 @@ from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr as Value
 from tilesmith.ir.expr import Load, const, same, substitute
 from tilesmith.support.errors import ScheduleError
-from tilesmith.te.tensor import KNOWN
+from tilesmith.te.tensor import BY_OPERATION
 
-from .domains import DOMAINS, Domain, RVar
+from .domains import Domain, RVar
 from .expressions import Expr, Var
-from .schedules import Fuse, Split, name_of
-
-_REDUCERS = {r.operation: r for r in KNOWN}
+from .schedules import name_of, reordered
 
 
 def combination(definition: Any, sources: Any) -> list[tuple[str, Value]] | None:
@@ -30,7 +28,7 @@ def combination(definition: Any, sources: Any) -> list[tuple[str, Value]] | None
         pairs = [(value.a, value.b)] if value.op == "sub" else [
             (value.a, value.b), (value.b, value.a)]  # fmt: skip
         operand = next((b for a, b in pairs if _is_self(a, definition, source)), None)
-        if op not in _REDUCERS or operand is None or _reads(operand, sources):
+        if op not in BY_OPERATION or operand is None or _reads(operand, sources):
             return None
         found.append((op, -operand if value.op == "sub" else operand))
     return found
@@ -50,7 +48,7 @@ def _reads(e: Value, sources: Any) -> bool:
 
 def neutral(op: str, dtype: Any) -> ir.Const:
     """The value that `op` leaves unchanged."""
-    (value,) = _REDUCERS[op].identity((dtype,))
+    (value,) = BY_OPERATION[op].identity((dtype,))
     assert isinstance(value, ir.Const)
     return value
 
@@ -85,8 +83,6 @@ def factored(func: Any, number: int, pairs: list[tuple[Any, Any]], partial: Any)
         Domain({made[n].ir: ranges[n] for n in made})  # type: ignore[misc]  # an RVar's is a Var
         for made in (inner, outer)
     ]
-    for made, domain in zip((inner, outer), domains, strict=True):
-        DOMAINS.update({made[n].ir: domain for n in made})  # type: ignore[misc]
     to: dict[Value, Value] = {}
     for name, (var, (low, _)) in axes.items():
         to[var] = Var(kept[name].name()).ir + low if name in kept else inner[name].ir
@@ -134,23 +130,32 @@ def _loops(definition: Any) -> tuple[dict[str, Any], dict[Value, Value], list[Va
         where[:] = [substitute(c, {old: value}) for c in where]
 
     for step in definition.steps.steps:
-        if isinstance(step, Split) and step.old in axes:
-            low, size = axes[step.old][1]
-            outer, inner = ir.Var(step.outer, i64), ir.Var(step.inner, i64)
+        if any(name not in axes for name in step.needs) or step.kind not in (
+            "split",
+            "fuse",
+            "reorder",
+        ):
+            raise ScheduleError(
+                f"rfactor: expected no steps before but on the loops of its RDom alone, found "
+                f"{step.kind} of {', '.join(step.needs)}; take this step afterwards"
+            )
+        if step.kind == "split":
+            low, size = axes[step.needs[0]][1]
+            outer, inner = (ir.Var(name, i64) for name in step.makes)
             factor = const(step.factor)
             point = outer * factor + inner
             divides = isinstance(size, ir.Const) and size.value % step.factor == 0
-            replace(step.old, (point if divides else ir.minimum(point, size - 1)) + low)
-            axes[step.inner] = inner, (const(0), factor)
-            axes[step.outer] = outer, (const(0), (size + (factor - 1)) // factor)
+            replace(step.needs[0], (point if divides else ir.minimum(point, size - 1)) + low)
+            axes[inner.name] = inner, (const(0), factor)
+            axes[outer.name] = outer, (const(0), (size + (factor - 1)) // factor)
             if not divides:
                 where.append(point < size)
-        elif isinstance(step, Fuse) and step.inner in axes and step.outer in axes:
-            (inner_low, inner_size), (outer_low, outer_size) = (
-                axes[n][1] for n in (step.inner, step.outer)
-            )
-            fused = ir.Var(step.fused, i64)
-            replace(step.inner, fused % inner_size + inner_low)
-            replace(step.outer, fused // inner_size + outer_low)
-            axes[step.fused] = fused, (const(0), inner_size * outer_size)
+        elif step.kind == "reorder":
+            axes = {n: axes[n] for n in reordered(list(axes), step.needs)}
+        else:
+            (inner_low, inner_size), (outer_low, outer_size) = (axes[n][1] for n in step.needs)
+            fused = ir.Var(step.makes[0], i64)
+            replace(step.needs[0], fused % inner_size + inner_low)
+            replace(step.needs[1], fused // inner_size + outer_low)
+            axes[fused.name] = fused, (const(0), inner_size * outer_size)
     return axes, values, where

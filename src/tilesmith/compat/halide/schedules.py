@@ -5,13 +5,14 @@ Func.  `stages` applies them to Tilesmith's schedules.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
 
 from tilesmith.ir import expr as ir
-from tilesmith.support.errors import UsageError
+from tilesmith.support.arguments import checked_methods, shown
+from tilesmith.support.errors import ScheduleError, UsageError
 
 from ..names import elsewhere
 from .domains import RDom, RVar
@@ -47,45 +48,22 @@ class MemoryType(Enum):
     Register = "register"
 
 
-class Split(NamedTuple):
-    """`old` becomes `outer * factor + inner`."""
+class Step(NamedTuple):
+    """A step on loops.
 
-    old: str
-    outer: str
-    inner: str
-    factor: int
-    tail: str
+    kind: "split", "fuse", "reorder", "rename", or the kind that a loop gets: "vectorize", "unroll",
+        "parallel" or "serial".
+    needs: the loops, innermost first; those of a fusion are the inner and the outer one.
+    makes: the loops that take their place, those of a split the outer one first; empty if they
+        stay.
+    factor, tail: those of a split.
+    """
 
-
-class Fuse(NamedTuple):
-    """Two loops become one."""
-
-    inner: str
-    outer: str
-    fused: str
-
-
-class Reorder(NamedTuple):
-    """The order of loops, innermost first."""
-
-    names: tuple[str, ...]
-
-
-class Mark(NamedTuple):
-    """The kind of a loop: "vectorize", "unroll", "parallel" or "serial"."""
-
-    name: str
     kind: str
-
-
-class Rename(NamedTuple):
-    """Another name for a loop."""
-
-    old: str
-    new: str
-
-
-Step = Split | Fuse | Reorder | Mark | Rename
+    needs: tuple[str, ...]
+    makes: tuple[str, ...] = ()
+    factor: int = 0
+    tail: str = "peel"
 
 
 @dataclass(eq=False)
@@ -104,6 +82,30 @@ class Steps:
         for condition, steps in self.special:
             yield condition
             yield from steps.conditions()
+
+    def check(self, func: str, loops: Iterable[str]) -> None:
+        """Raises ScheduleError for a step that needs a loop that is not there, or makes one that
+        is.
+        """
+        known = list(loops)
+        for step in self.steps:
+            what = f"{step.kind} of {', '.join(step.needs)}"
+            missing = [n for n in step.needs if n not in known]
+            if missing:
+                raise ScheduleError(
+                    f"{func} has no loop {missing[0]}; its loops are {', '.join(known) or 'none'}"
+                )
+            if len({*step.needs}) < len(step.needs):
+                raise ScheduleError(f"{func}: {what}: expected different loops")
+            if step.makes:
+                known = [n for n in known if n not in step.needs]
+                for name in step.makes:
+                    if name in known:
+                        raise ScheduleError(
+                            f"{func}: {what} makes a loop {name}, and {func} has one of this name; "
+                            "expected another name"
+                        )
+                    known.append(name)
 
     def __repr__(self) -> str:
         return repr((self.steps, [(id(cond), special) for cond, special in self.special]))
@@ -126,6 +128,10 @@ ELSEWHERE = {
         ("trace_stores", "trace_loads", "trace_realizations"),
         "a realize of f to see its values, or print_loop_nest()",
     ),
+    "compile_jit": "realize, which compiles",
+    "infer_input_bounds": "bounds that f states by set_estimates, or an image of any size",
+    **dict.fromkeys(("compile_to_bitcode", "compile_to_llvm_assembly"), "compile_to_assembly"),
+    **dict.fromkeys(("copy_to_device", "copy_to_host"), "tilesmith.te for kernels of a GPU"),
     "debug_to_file": "a realize of the Func, and NumPy's save",
     "specialize_fail": "f.bound(x, min, extent), which states what sizes may be",
 }
@@ -133,18 +139,27 @@ ELSEWHERE = {
 
 
 def name_of(axis: Any) -> str:
-    """The name of a loop."""
-    if isinstance(axis, (Var, RVar, RDom)):
+    """The name of a loop.  Raises UsageError for what is none, such as an RDom of two loops."""
+    axis = as_expr(axis) if isinstance(axis, RDom) else axis
+    if isinstance(axis, (Var, RVar)):
         return axis.name()
     raise UsageError(f"expected a Var or an RVar, found {axis!r}")
 
 
-def _number(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def from_1(value: int, what: str) -> int:
+    """`value`.  Raises UsageError if it is less than 1."""
+    if value < 1:
         raise UsageError(f"{what}: expected a whole number from 1, found {value!r}")
     return value
 
 
+def reordered(names: Sequence[str], order: Sequence[str]) -> list[str]:
+    """`names` with those in `order` in this order, at the places that they have together."""
+    moved = iter(order)
+    return [next(moved) if n in order else n for n in names]
+
+
+@checked_methods(UsageError)
 class Loops:
     """The steps that a Func and its updates share."""
 
@@ -160,31 +175,34 @@ class Loops:
         self, old: Any, outer: Any, inner: Any, factor: int,
         tail: TailStrategy = TailStrategy.Auto,
     ) -> Any:  # fmt: skip
-        parent, first, second = map(name_of, (old, outer, inner))
-        return self._add(Split(parent, first, second, _number(factor, "split"), tail.value))
+        made = name_of(outer), name_of(inner)
+        return self._add(Step("split", (name_of(old),), made, from_1(factor, "split"), tail.value))
 
     def fuse(self, inner: Any, outer: Any, fused: Any) -> Any:
-        return self._add(Fuse(name_of(inner), name_of(outer), name_of(fused)))
+        return self._add(Step("fuse", (name_of(inner), name_of(outer)), (name_of(fused),)))
 
     def reorder(self, *axes: Any) -> Any:
         """The order of loops, innermost first."""
         given = axes[0] if len(axes) == 1 and isinstance(axes[0], (list, tuple)) else axes
-        return self._add(Reorder(tuple(map(name_of, given))))
+        return self._add(Step("reorder", tuple(map(name_of, given))))
 
     def rename(self, old: Any, new: Any) -> Any:
-        return self._add(Rename(name_of(old), name_of(new)))
+        return self._add(Step("rename", (name_of(old),), (name_of(new),)))
 
     def tile(self, *given: Any) -> Any:
         """Split two loops and bring the inner parts inside; outer loops without names of their own
         keep the names of the loops.
         """
-        axes, tail = list(given), TailStrategy.Auto
-        if isinstance(axes[-1], TailStrategy):
-            tail = axes.pop()
-        if isinstance(axes[0], (list, tuple)):
-            groups = [list(g) for g in axes]
-        else:
-            groups = [axes[n : n + 2] for n in range(0, len(axes), 2)]
+        tail = next((g for g in given[-1:] if isinstance(g, TailStrategy)), TailStrategy.Auto)
+        axes = [g for g in given if g is not tail]
+        if not any(isinstance(g, (list, tuple)) for g in axes):
+            axes = [axes[n : n + 2] for n in range(0, len(axes), 2)]
+        groups = [g if isinstance(g, (list, tuple)) else [] for g in axes]
+        if len(groups) not in (3, 4) or len({len(g) for g in groups}) > 1:
+            raise UsageError(
+                "tile: expected loops, their outer loops unless these keep the names, inner loops "
+                f"and as many factors, found {shown(given)}"
+            )
         old, *outer, inner, factors = groups
         for o, u, i, n in zip(old, outer[0] if outer else old, inner, factors, strict=True):
             self.split(o, u, i, n, tail)
@@ -193,10 +211,10 @@ class Loops:
     def _marked(self, axis: Any, kind: str, factor: int | None, tail: TailStrategy) -> Any:
         name = name_of(axis)
         if factor is None:
-            return self._add(Mark(name, kind))
+            return self._add(Step(kind, (name,)))
         inner = f"{name}_{next(_FRESH)}"
-        split = Split(name, name, inner, _number(factor, kind), tail.value)
-        return self._add(split, Mark(name if kind == "parallel" else inner, kind))
+        split = Step("split", (name,), (name, inner), from_1(factor, kind), tail.value)
+        return self._add(split, Step(kind, (name if kind == "parallel" else inner,)))
 
     def vectorize(
         self, axis: Any, factor: int | None = None, tail: TailStrategy = TailStrategy.Auto
@@ -214,7 +232,7 @@ class Loops:
         return self._marked(axis, "parallel", task_size, tail)
 
     def serial(self, axis: Any) -> Any:
-        return self._add(Mark(name_of(axis), "serial"))
+        return self._add(Step("serial", (name_of(axis),)))
 
     def specialize(self, condition: Any) -> Stage:
         """The steps to take where `condition` holds, which sizes and parameters of a run decide.
@@ -245,7 +263,7 @@ class Stage(Loops):
         pairs = [tuple(preserved)] if len(preserved) == 2 else list(preserved[0])
         if self._func is None:
             raise UsageError("rfactor: expected an update of a Func, found a special case of one")
-        return self._func.factored(self._update, pairs)
+        return self._func._factored(self._update, pairs)
 
 
 @dataclass(eq=False)
@@ -269,6 +287,17 @@ class Placement:
     aligns: dict[str, int] = field(default_factory=dict)
     bounds: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     estimates: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+
+    def check(self, func: str) -> None:
+        """Raises ScheduleError for a place of storage without one of computation inside it."""
+        inside = isinstance(self.compute, tuple)
+        if isinstance(self.store, tuple) and not inside:
+            raise ScheduleError(f"{func}.store_at: expected compute_at a loop inside, found none")
+        if self.folds and (self.store is None or not inside):
+            raise ScheduleError(
+                f"{func}.fold_storage: expected store_at or store_root, and compute_at a loop "
+                "inside of it, found none"
+            )
 
     def key(self) -> str:
         """A text that is the same for equal placements."""

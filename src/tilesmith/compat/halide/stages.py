@@ -25,13 +25,13 @@ from tilesmith.ir.simplify import simplify
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.rewrite import loads, map_loads
 from tilesmith.te.state import make_stage
-from tilesmith.te.tensor import KNOWN, Operation
+from tilesmith.te.tensor import BY_OPERATION, Operation
 
 from .buffers import Source
 from .definitions import Function
 from .regions import Box, Known, Resolved, bounds, extents, point
 from .rfactor import combination, neutral
-from .schedules import Reorder, Steps
+from .schedules import Steps, reordered
 
 
 @dataclass(eq=False)
@@ -365,11 +365,8 @@ class Stages:
         """
         inner_first = {v.name: v for v in default}  # type: ignore[attr-defined]
         for step in d.steps.steps:
-            if isinstance(step, Reorder) and all(n in inner_first for n in step.names):
-                names = list(inner_first)
-                places = sorted(names.index(n) for n in step.names)
-                for place, name in zip(places, step.names, strict=True):
-                    names[place] = name
+            if step.kind == "reorder" and all(n in inner_first for n in step.needs):
+                names = reordered(list(inner_first), step.needs)
                 inner_first = {n: inner_first[n] for n in names}
         made = [v for v in inner_first.values() if v in d.ranges]
         moved = next((v for v, own in zip(made, d.ranges, strict=True) if v is not own), None)
@@ -408,7 +405,7 @@ def stage_axes(op: te.Compute) -> tuple[str, ...]:
 
 
 def _reducer(op: str, count: int) -> Any:
-    known = next(r for r in KNOWN if r.operation == op)
+    known = BY_OPERATION[op]
     if count == 1:
         over = getattr(te, known.name)
         return lambda terms, axes: [over(terms[0], axes)]
