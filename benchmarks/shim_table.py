@@ -37,6 +37,8 @@ def public(module: object) -> list[str]:
     listed = getattr(module, "__all__", None)
     if listed is not None:
         return sorted(set(listed))
+    if "__dir__" in vars(module):
+        return dir(module)
     return sorted(
         n
         for n, v in vars(module).items()

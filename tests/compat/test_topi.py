@@ -59,6 +59,17 @@ def test_places_of_maxima_are_int32():
     np.testing.assert_array_equal(found, x.argmax(1))
 
 
+def test_operators_of_relay_are_functions_with_tvms_arguments():
+    x = _random(2, 3)
+    assert _run(lambda t: topi.repeat(t, 2, 1), x).tolist() == x.repeat(2, 1).tolist()
+    assert _run(lambda t: topi.flip(t, axis=1), x).tolist() == x[:, ::-1].tolist()
+    assert _run(lambda t: topi.cast(t, te.placeholder((1,), "int8").dtype), x).dtype == np.int8
+    found = _run(lambda t: topi.where(topi.greater(t, 0.0), t, topi.multiply(t, 1.0)), x)
+    assert found.tolist() == x.tolist()
+    found = _run(lambda t: topi.nn.pad(t, (1, 0), (0, 2), 7.0), x)
+    assert found.tolist() == np.pad(x, ((1, 0), (0, 2)), constant_values=7).tolist()
+
+
 def test_softmax_has_several_stages():
     x = _random(4, 9)
     e = np.exp(x - x.max(1, keepdims=True))
@@ -113,5 +124,9 @@ def test_what_does_not_fit_is_refused():
         topi.matmul(x, x)
     with pytest.raises(UsageError, match="NCHW or NHWC"):
         topi.nn.conv2d(x, x, 1, 0, 1, "CHWN")
+    with pytest.raises(UsageError, match=r"topi\.unheard_of: this operator is not supported"):
+        topi.unheard_of(x)
+    with pytest.raises(UsageError, match=r"topi\.exp: expected tensors, found"):
+        topi.exp(1.0)
     with pytest.raises(UsageError, match="schedule_"):
         _ = topi.x86.conv2d

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.frontend.relay.node import OPERATORS
+from tilesmith import te
+from tilesmith.frontend.relay.node import OPERATORS, ImportFunction
 from tilesmith.frontend.relay.operators import READER  # noqa: F401  (registers the operators)
 from tilesmith.frontend.relay.parse import element_type, type_name
 from tilesmith.ir.dtypes import dtype as to_dtype
@@ -53,6 +54,7 @@ _POSITIONS: Mapping[str, tuple[str, ...]] = {
     "ones": ("shape", "dtype"),
     "repeat": ("repeats", "axis"),
     "reshape": ("newshape",),
+    "reverse": ("axis",),
     "split": ("indices_or_sections", "axis"),
     "squeeze": ("axis",),
     "stack": ("axis",),
@@ -71,47 +73,26 @@ _COUNTS = {"nn.batch_norm": 3, "nn.dropout": 2, "topk": 2}
 """The results of operators whose call is a tuple in Python."""
 
 
+_Method = Callable[[Any, Any], "Call"]
+
+
+def _both(name: str) -> tuple[_Method, _Method]:
+    """The call of an operator, and the one with the operands exchanged."""
+    return (lambda a, b: operator(name)(a, b)), (lambda b, a: operator(name)(a, b))
+
+
 class Expr:
     """A value of a program.  Python's operators make calls of Relay's."""
 
-    def __add__(self, other: Any) -> Call:
-        return operator("add")(self, other)
-
-    def __radd__(self, other: Any) -> Call:
-        return operator("add")(other, self)
-
-    def __sub__(self, other: Any) -> Call:
-        return operator("subtract")(self, other)
-
-    def __rsub__(self, other: Any) -> Call:
-        return operator("subtract")(other, self)
-
-    def __mul__(self, other: Any) -> Call:
-        return operator("multiply")(self, other)
-
-    def __rmul__(self, other: Any) -> Call:
-        return operator("multiply")(other, self)
-
-    def __truediv__(self, other: Any) -> Call:
-        return operator("divide")(self, other)
-
-    def __rtruediv__(self, other: Any) -> Call:
-        return operator("divide")(other, self)
+    __add__, __radd__ = _both("add")
+    __sub__, __rsub__ = _both("subtract")
+    __mul__, __rmul__ = _both("multiply")
+    __truediv__, __rtruediv__ = _both("divide")
+    __lt__, __le__ = _both("less")[0], _both("less_equal")[0]
+    __gt__, __ge__ = _both("greater")[0], _both("greater_equal")[0]
 
     def __neg__(self) -> Call:
         return operator("negative")(self)
-
-    def __lt__(self, other: Any) -> Call:
-        return operator("less")(self, other)
-
-    def __le__(self, other: Any) -> Call:
-        return operator("less_equal")(self, other)
-
-    def __gt__(self, other: Any) -> Call:
-        return operator("greater")(self, other)
-
-    def __ge__(self, other: Any) -> Call:
-        return operator("greater_equal")(self, other)
 
     def astype(self, dtype: str) -> Call:
         return operator("cast")(self, dtype=dtype)
@@ -287,48 +268,72 @@ def _expr(value: Any) -> Expr:
     return const(value)
 
 
+def import_function(what: str, name: str) -> ImportFunction:
+    """The function that imports an operator.  Raises UsageError for `what` if there is none."""
+    function = OPERATORS.find("", name)
+    if function is None:
+        raise UsageError(f"{what}: this operator is not supported")
+    return function
+
+
+def operator_names(prefix: str) -> list[str]:
+    """The operators below a prefix such as "nn."; those without one for an empty prefix."""
+    rest = (name[len(prefix) :] for _, name in OPERATORS if name.startswith(prefix))
+    return sorted(name for name in rest if "." not in name)
+
+
+def divided(name: str, args: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The operands of a call, and the attributes that follow them in TVM's order."""
+    count = next((i for i, a in enumerate(args) if not _is_operand(a)), len(args))
+    names = _POSITIONS.get(name, ())
+    if (name not in _POSITIONS and count == 0) or not names:  # numbers are operands
+        count = len(args)
+    rest = args[count:]
+    if len(rest) > len(names):
+        raise UsageError(f"relay.{name}: give attributes by name, found {shown(rest)}")
+    return args[:count], dict(zip(names, rest))
+
+
+def _is_operand(value: Any) -> bool:
+    is_list = isinstance(value, (list, tuple)) and bool(value)
+    return isinstance(value, (Expr, np.ndarray, te.Tensor)) or (
+        is_list and all(map(_is_operand, value))
+    )
+
+
 def operator(name: str) -> Callable[..., Any]:
     """A function that makes calls of an operator.
 
     Operands come first, then attributes in TVM's order, or by name.  Raises UsageError for an
     operator that the frontend does not read.
     """
-    if OPERATORS.find("", name) is None:
-        raise UsageError(f"relay.{name}: this operator is not supported")
+    import_function(f"relay.{name}", name)
 
     def call(*args: Any, **attrs: Any) -> Any:
-        count = next((i for i, a in enumerate(args) if not _is_operand(a)), len(args))
-        names = _POSITIONS.get(name, ())
-        rest = args[count:]
-        if (name not in _POSITIONS and count == 0) or not names:  # numbers are operands
-            count, rest = len(args), ()
-        if len(rest) > len(names):
-            raise UsageError(f"relay.{name}: give attributes by name, found {shown(rest)}")
-        made = Call(name, [*map(_expr, args[:count])], {**dict(zip(names, rest)), **attrs})
+        operands, more = divided(name, args)
+        made = Call(name, [*map(_expr, operands)], {**more, **attrs})
         return made[0] if name == "nn.dropout" else made  # without the mask, as in TVM
 
     return call
 
 
-def _is_operand(value: Any) -> bool:
-    is_list = isinstance(value, (list, tuple)) and bool(value)
-    return isinstance(value, (Expr, np.ndarray)) or (is_list and all(map(_is_operand, value)))
+class Namespace(SimpleNamespace):
+    """Functions by name, such as `relay.nn`: those given, and for other names those of `make`."""
 
+    def __init__(self, make: Callable[[str], Any], **own: Any) -> None:
+        super().__init__(**own)
+        self._make = make
 
-class _Namespace:
-    """The operators whose names have a prefix, such as `relay.nn`."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("__"):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
             raise AttributeError(name)
-        return operator(f"{self._prefix}.{name}")
+        return self._make(name)
 
 
-nn, image, vision = _Namespace("nn"), _Namespace("image"), _Namespace("vision")
-qnn = SimpleNamespace(op=_Namespace("qnn"))
+nn = Namespace(lambda name: operator(f"nn.{name}"))
+image = Namespace(lambda name: operator(f"image.{name}"))
+vision = Namespace(lambda name: operator(f"vision.{name}"))
+qnn = SimpleNamespace(op=Namespace(lambda name: operator(f"qnn.{name}")))
 
 
 def _free_vars(expr: Any) -> list[Var]:
