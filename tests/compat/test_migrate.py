@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_memories_and_indices_of_threads_have_our_names():
     )
     assert left == []
     assert code.splitlines() == [
-        "C = s.cache_write(B, 'register')",
+        "C = s.cache_write(B, 'stack')",
         "D = s.cache_read(A, 'heap', [B])",
         's[B].bind(i, "threadIdx.x")',
     ]
@@ -77,7 +78,7 @@ def test_memories_and_indices_of_threads_have_our_names():
 )
 def test_a_target_has_our_name(target, ours):
     code, _ = migrated(f"import tvm\nf = tvm.build(s, [A], {target!r}, name='f')\n")
-    assert code == f"import tilesmith as ts\nf = ts.build(s, [A]{ours}, name='f')\n"
+    assert code == f"import tilesmith as ts\n\nf = ts.build(s, [A]{ours}, name='f')\n"
 
 
 def test_what_stays_is_listed_with_its_line_and_runs_with_the_shim():
@@ -95,6 +96,70 @@ def test_what_stays_is_listed_with_its_line_and_runs_with_the_shim():
     }  # fmt: skip
     (reason,) = (text for _, text in left if text.startswith("tvm.te.hybrid"))
     assert "use tilesmith.te.extern with a LoopBuilder" in reason
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("def f():\n    import tvm\n    return tvm.te.exp(x)\n",
+         "from tilesmith import te\ndef f():\n    return te.exp(x)\n"),
+        ("import tvm; print(1)\ny = tvm.te.exp(x)\n",
+         "from tilesmith import te\nprint(1)\ny = te.exp(x)\n"),
+        ("import os\n# why\nimport tvm\ny = tvm.te.exp(x)\n",
+         "from tilesmith import te\nimport os\n# why\ny = te.exp(x)\n"),
+        ("import numpy as np\nfrom tvm import (te,\n    relay)\nrelay.build(m)\n",
+         "import numpy as np\nfrom tilesmith.compat.tvm import relay\nrelay.build(m)\n"),
+        ("from tvm.contrib import graph_executor\ngraph_executor.GraphModule(m)\n",
+         "from tilesmith.compat.tvm.contrib import graph_executor\n"
+         "graph_executor.GraphModule(m)\n"),
+        ("from tvm import relay as rly\nrly.build(m)\n",
+         "from tilesmith.compat.tvm import relay as rly\nrly.build(m)\n"),
+        ("import tvm.relay as rly, os\nrly.build(m)\n",
+         "import tilesmith.compat.tvm.relay as rly, os\nrly.build(m)\n"),
+        ("import tvm as t\nc = b.numpy()\nt.cpu()\n",
+         "import tilesmith.compat.tvm as t\nimport numpy as np\nc = np.asarray(b)\nt.cpu()\n"),
+        ("from tvm import te\nte.min_value('int8')\n",
+         "import tilesmith.compat.tvm as tvm\ntvm.te.min_value('int8')\n"),
+        ("import tvm\ntvm.tir.Cast('int8', x)\n", "from tilesmith import te\nte.cast(x, 'int8')\n"),
+        ("from halide import Func\nf = Func('f')\n",
+         "from tilesmith.compat.halide import Func\nf = Func('f')\n"),
+        ("import halide\nf = halide.Func('f')\n",
+         "import tilesmith.compat.halide as halide\nf = halide.Func('f')\n"),
+    ],
+)  # fmt: skip
+def test_imports_are_those_that_the_new_names_need(before, after):
+    code, _ = migrated(before)
+    compile(code, "migrated", "exec")
+    assert sorted(filter(None, code.splitlines())) == sorted(after.splitlines())
+
+
+@pytest.mark.parametrize(
+    "call, reason",
+    [
+        ("te.compute(s, f, tag='t')", "tag"),
+        ("te.compute(s, f, 'B', 't')", "no argument tag"),
+        ("te.var('n', 'int32')", "te.var"),
+        ("te.sum(x, axis=k, where=c)", "where"),
+        ("te.exp(*x)", r"write out the arguments that \* stands for"),
+        ("te.exp(**x)", r"write out the arguments that \* stands for"),
+        ("tvm.build(s, args, 'llvm', 'llvm')", "no argument target_host"),
+        ("tvm.build(s, args, runtime=r)", "no argument runtime"),
+        ("tvm.nd.array()", "missing a required argument"),
+        ("tvm.nd.array(a, dev)", "no argument device"),
+        ("tvm.lower(1, 2, 3, 4, 5, 6, 7)", "too many positional arguments"),
+        ("tvm.lower(s, args, binds=b)", "no argument binds"),
+        ("te.thread_axis(0)", "write the name of the index"),
+    ],
+)
+def test_a_call_with_an_argument_that_ours_lacks_stays(call, reason):
+    code, left = migrated(f"import tvm\nfrom tvm import te\n{call}\n")
+    name = call.partition("(")[0]
+    name = name if name.startswith("tvm") else f"tvm.{name}"
+    assert f"{name}({call.partition('(')[2]}" in code
+    assert "import tilesmith.compat.tvm as tvm" in code
+    ((line, text),) = left
+    assert line == 3
+    assert re.search(reason, text), text
 
 
 def test_a_program_for_halide_imports_the_shim_and_lists_what_it_refuses():

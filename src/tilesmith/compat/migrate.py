@@ -1,62 +1,99 @@
 """`tilesmith migrate`: a program for TVM with Tilesmith's own names, or one for Halide with the
 shim's.
 
-Names that are imported are replaced by the table `OURS`, and calls whose arguments differ by the
-functions in `_CALLS`.  What has no counterpart stays and is listed with its line; the text is that
-of the error that the shim raises.
+Names that are imported are replaced by the table `OURS` if ours has the arguments of the call, and
+calls whose arguments differ by the table `_FORMS`.  What has no counterpart stays, with the shim's
+import, and is listed with its line; the text is that of the error that the shim raises.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import importlib
+import inspect
 import json
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
+import numpy as np
+from libcst.codemod import CodemodContext
+from libcst.codemod.visitors import AddImportsVisitor
+from libcst.helpers import get_full_name_for_node
 from libcst.metadata import MetadataWrapper, PositionProvider, QualifiedNameProvider
 
+from tilesmith import te
 from tilesmith.support.errors import TilesmithError, UsageError
 from tilesmith.support.folders import write_text
 
 from . import tvm
 from .halide.schedules import ELSEWHERE as HALIDE
-from .tvm import te, tir
+from .tvm.schedule import SCOPES
 from .tvm.target import Target
 
-_SAME = [
-    "placeholder", "compute", "create_schedule", "reduce_axis", "sum", "comm_reducer", "scan",
-    "var", "abs", "exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh",
-    "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "sigmoid", "floor",
-    "ceil", "round", "trunc", "power", "if_then_else", "all", "any", "const", "isnan", "isinf",
-]  # fmt: skip
+_OTHERS = ("Schedule", "Stage", "decl_tensor_intrin", "extern")
+"""Names that TVM and Tilesmith have for different things."""
 
 OURS = {
     **{
-        f"{shim}.{name}": f"te.{name}"
-        for shim, module in (("tvm", tvm), ("tvm.te", te), ("tvm.tir", tir))
-        for name in _SAME
-        if name in vars(module)
+        f"{path}.{name}": f"te.{name}"
+        for path, module in (("tvm", tvm), ("tvm.te", tvm.te), ("tvm.tir", tvm.tir))
+        for name in te.__all__
+        if name in vars(module) and name not in _OTHERS
     },
-    **{f"tvm.te.{name}": f"te.{name}" for name in ("max", "min", "prod")},
     "tvm.te.size_var": "te.var",
     "tvm.tir.max": "te.maximum",
     "tvm.tir.min": "te.minimum",
     "tvm.max": "te.maximum",
     "tvm.min": "te.minimum",
     "tvm.tir.Select": "te.select",
-    "tvm.tir.Cast": "te.cast",
-    "tvm.te.Tensor": "te.Tensor",
     "tvm.testing.assert_allclose": "np.testing.assert_allclose",
-    "tvm.nd.array": "np.array",
-    "tvm.nd.empty": "np.empty",
 }
 """Tilesmith's names of TVM's, for those that differ in the name alone."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A call whose arguments differ from TVM's.
+
+    ours: the function.
+    places, named: TVM's parameters that ours has, by their place and by their name.
+    dropped: parameters without an effect here.
+    defaults: for parameters whose default differs, TVM's as source.
+    """
+
+    ours: str
+    places: tuple[str, ...]
+    named: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def made(self, args: Mapping[str, cst.Arg]) -> cst.Call:
+        values: dict[str, Any] = {
+            n: cst.parse_expression(source) for n, source in self.defaults.items()
+        }
+        values |= {n: _native(a) if n == "target" else a.value for n, a in args.items()}
+        tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+        places = [cst.Arg(values[n]) for n in self.places if n in values]
+        named = [cst.Arg(v, cst.Name(n), equal=tight)
+                 for n in self.named if (v := values.get(n)) is not None]  # fmt: skip
+        return cst.Call(cst.parse_expression(self.ours), [*places, *named])
+
+
+_FORMS = {
+    "tvm.lower": _Form("te.lower", ("inp", "args"), ("name",), ("simple_mode",)),
+    "tvm.build": _Form("ts.build", ("inputs", "args"), ("target", "name")),
+    "tvm.nd.array": _Form("np.array", ("arr",), (), ("device",)),
+    "tvm.nd.empty": _Form("np.empty", ("shape",), ("dtype",), ("device",), {"dtype": '"float32"'}),
+    "tvm.tir.Cast": _Form("te.cast", ("value", "dtype")),
+}
+
+_INDICES = ("tvm.te.thread_axis", "tvm.thread_axis")
 
 _METHODS = {
     "time_evaluator": "run = f.bind(...), then time run()",
@@ -65,82 +102,76 @@ _METHODS = {
 }
 """Methods of TVM's objects without a counterpart of the same form."""
 
-_SCOPES = {"'global'": "'heap'", "'local'": "'register'"}
+_IMPORTS = {
+    "ts": ("tilesmith", None, "ts"),
+    "te": ("tilesmith", "te", None),
+    "np": ("numpy", None, "np"),
+    "tvm": ("tilesmith.compat.tvm", None, "tvm"),
+}
+"""For the names that a migrated program uses: module, object and alias of their import."""
 
 
-def _arguments(call: cst.Call, names: str) -> dict[str, cst.Arg]:
-    """The arguments of a call by name; `names` are those of its parameters in order."""
-    order = names.split()
-    return {
-        a.keyword.value if a.keyword is not None else order[n]: a for n, a in enumerate(call.args)
-    }
+def _native(target: cst.Arg) -> cst.BaseExpression | None:
+    """Our name of a target as source; None for this machine."""
+    if not isinstance(target.value, cst.SimpleString):
+        raise UsageError("write the target as a text such as 'llvm -mcpu=haswell', or leave it out")
+    native = Target(target.value.raw_value).native
+    return None if native is None else cst.SimpleString(repr(native))
 
 
-def _call(name: str, args: Sequence[cst.Arg]) -> cst.Call:
-    plain = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in args]
-    return cst.Call(cst.parse_expression(name), plain)
-
-
-def _lowered(call: cst.Call) -> cst.BaseExpression:
-    args = _arguments(call, "inp args name binds simple_mode")
-    return _call("te.lower", [args[n] for n in ("inp", "args", "name") if n in args])
-
-
-def _built(call: cst.Call) -> cst.BaseExpression:
-    args = _arguments(call, "inputs args target target_host runtime name")
-    kept = [args[n] for n in ("inputs", "args") if n in args]
-    target = args.get("target")
-    if target is not None:
-        if not isinstance(target.value, cst.SimpleString):
-            raise UsageError("write the target as a text such as 'avx2', or leave it out")
-        native = Target(target.value.raw_value).native
-        if native is not None:
-            kept.append(cst.Arg(cst.SimpleString(repr(native)), cst.Name("target"),
-                                equal=cst.AssignEqual(cst.SimpleWhitespace(""),
-                                                      cst.SimpleWhitespace(""))))  # fmt: skip
-    return _call("ts.build", [*kept, *([args["name"]] if "name" in args else [])])
-
-
-def _array(call: cst.Call) -> cst.BaseExpression:
-    return _call("np.array", [_arguments(call, "arr device")["arr"]])
-
-
-def _empty(call: cst.Call) -> cst.BaseExpression:
-    args = _arguments(call, "shape dtype device")
-    return _call("np.empty", [args["shape"], args.get("dtype", cst.Arg(cst.SimpleString("'f4'")))])
-
-
-def _thread_axis(call: cst.Call) -> cst.BaseExpression:
+def _index(call: cst.Call) -> cst.BaseExpression:
+    """The name of an index of blocks or threads."""
     texts = [a.value for a in call.args if isinstance(a.value, cst.SimpleString)]
     if not texts:
         raise UsageError("write the name of the index, such as 'threadIdx.x'")
     return texts[-1]
 
 
-_CALLS: dict[str, Callable[[cst.Call], cst.BaseExpression]] = {
-    "tvm.lower": _lowered,
-    "tvm.build": _built,
-    "tvm.nd.array": _array,
-    "tvm.nd.empty": _empty,
-    "tvm.te.thread_axis": _thread_axis,
-    "tvm.thread_axis": _thread_axis,
-}
+def _bound(call: cst.Call, function: Any) -> dict[str, Any]:
+    """The arguments of a call by the names of parameters.  Raises UsageError for others."""
+    if any(a.star for a in call.args):
+        raise UsageError("write out the arguments that * stands for")
+    places = [a for a in call.args if a.keyword is None]
+    named = {a.keyword.value: a for a in call.args if a.keyword is not None}
+    signature = inspect.signature(function)
+    try:
+        return signature.bind(*places, **named).arguments
+    except TypeError as e:
+        raise UsageError(f"expected {signature}, and found {e}") from None
 
-_IMPORTS = {"ts": "import tilesmith as ts", "te": "from tilesmith import te",
-            "np": "import numpy as np"}  # fmt: skip
+
+def _check_same(call: cst.Call, name: str) -> None:
+    """Raises UsageError if ours lacks an argument of the call."""
+    shim = _value(tvm, name.split(".")[1:])
+    root, *parts = OURS[name].split(".")
+    theirs, ours = _bound(call, shim), _bound(call, _value({"te": te, "np": np}[root], parts))
+    for p in inspect.signature(shim).parameters.values():
+        if p.default is not p.empty and theirs.get(p.name) is not ours.get(p.name):
+            raise UsageError(f"{OURS[name]} has no argument {p.name}")
+
+
+def _value(root: Any, parts: Sequence[str]) -> Any:
+    return functools.reduce(getattr, parts, root)
 
 
 class _Renamed(cst.CSTTransformer):
-    """Replaces names; `left` has the line of what stays, why, and its source."""
+    """Replaces names.
+
+    left: the line of what stays, and why.
+    used: the names in `_IMPORTS` that the new program uses.
+    kept: the local names of TVM's imports that it uses.
+    """
 
     METADATA_DEPENDENCIES = (QualifiedNameProvider, PositionProvider)
 
     def __init__(self) -> None:
         super().__init__()
-        self.left: list[tuple[int, str, str]] = []
-        self.is_tvm = self.is_halide = False
-        self.imports: list[str] = []
+        self.left: set[tuple[int, str]] = set()
+        self.used: set[str] = set()
+        self.kept: set[str] = set()
+        self._of: set[str] = set()
         self._inner: set[cst.CSTNode] = set()
+        self._refused: set[cst.CSTNode] = set()
 
     def _name(self, node: cst.CSTNode) -> str:
         names = self.get_metadata(QualifiedNameProvider, node, set())
@@ -148,65 +179,92 @@ class _Renamed(cst.CSTTransformer):
 
     def _leave(self, node: cst.CSTNode, text: str) -> None:
         where: Any = self.get_metadata(PositionProvider, node)
-        self.left.append((where.start.line, text, cst.Module([]).code_for_node(node)))
+        self.left.add((where.start.line, text))
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        self._of |= {_package(a.name) for a in node.names}
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        self._of.add(_package(node.module))
+        if isinstance(node.names, cst.ImportStar) and _package(node.module) == "tvm":
+            self._leave(node, "import *: write out the names")
+        return False
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
         self._inner.add(node.value)
 
     def visit_Call(self, node: cst.Call) -> None:
-        if self._name(node.func) in _CALLS:
-            self._inner.add(node.func)
+        name = self._name(node.func)
+        try:
+            if name in _FORMS:
+                self._check(name, node)
+            elif name in _INDICES:
+                _index(node)
+            elif name in OURS:
+                _check_same(node, name)
+        except TilesmithError as e:
+            self._leave(node.func, f"{name}: {e}")
+            self._refused.add(node.func)
+        else:
+            if name in _FORMS or name in _INDICES:
+                self._inner.add(node.func)
+
+    def _check(self, name: str, node: cst.Call) -> None:
+        """Raises UsageError if ours lacks an argument that has an effect."""
+        form, args = _FORMS[name], _bound(node, _value(tvm, name.split(".")[1:]))
+        form.made(args)
+        for key in args.keys() - {*form.places, *form.named}:
+            value = args[key].value
+            device = value.func if isinstance(value, cst.Call) else None
+            is_cpu = device is not None and self._name(device) == "tvm.cpu"
+            is_flag = isinstance(value, cst.Name) and value.value in ("True", "False", "None")
+            if key not in form.dropped or not (is_cpu or is_flag):
+                raise UsageError(f"{form.ours} has no argument {key}")
+            if device is not None:
+                self._inner.add(device)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        make, func = _CALLS.get(self._name(original_node.func)), updated_node.func
-        try:
-            if make is not None:
-                return make(updated_node)
-        except TilesmithError as e:
-            self._leave(original_node.func, f"{self._name(original_node.func)}: {e}")
-        if self.is_tvm and isinstance(func, cst.Attribute):
-            method = func.attr.value
-            if method == "asnumpy":
-                return func.value
+        name, func = self._name(original_node.func), updated_node.func
+        if name in _INDICES and original_node.func not in self._refused:
+            return _index(updated_node)
+        if name in _FORMS and original_node.func not in self._refused:
+            self.used.add(_FORMS[name].ours.split(".")[0])
+            return _FORMS[name].made(_bound(updated_node, _value(tvm, name.split(".")[1:])))
+        if not isinstance(func, cst.Attribute):
+            return updated_node
+        method = func.attr.value
+        if "tvm" in self._of:
+            if method in ("asnumpy", "numpy") and not updated_node.args:
+                self.used.add("np")
+                return cst.Call(cst.parse_expression("np.asarray"), [cst.Arg(func.value)])
             if method in ("cache_read", "cache_write", "set_scope"):
                 return updated_node.visit(_Scopes())  # type: ignore[return-value]
             if method in _METHODS:
                 self._leave(original_node.func, f".{method}: use {_METHODS[method]}")
-        elif isinstance(func, cst.Attribute) and func.attr.value in HALIDE and self.is_halide:
-            self._leave(original_node.func, f".{func.attr.value}: use {HALIDE[func.attr.value]}")
+        elif "halide" in self._of and method in HALIDE:
+            self._leave(original_node.func, f".{method}: use {HALIDE[method]}")
         return updated_node
 
     def _renamed(self, original_node: Any, updated_node: Any) -> cst.BaseExpression:
-        node, name = original_node, self._name(original_node)
-        if name in OURS and "(" not in cst.Module([]).code_for_node(node):
+        name = self._name(original_node)
+        if original_node in self._inner or name.split(".")[0] not in ("tvm", "halide"):
+            return updated_node
+        is_refused = original_node in self._refused
+        if name in OURS and not is_refused:
+            self.used.add(OURS[name].split(".")[0])
             return cst.parse_expression(OURS[name])
-        if node not in self._inner and name.split(".")[0] in ("tvm", "halide"):
-            text = why(name)
-            if text:
-                self._leave(node, f"{name}: {text}")
+        text = "" if is_refused else why(name)
+        if text:
+            self._leave(original_node, f"{name}: {text}")
+        local = get_full_name_for_node(original_node).split(".")[0]  # type: ignore[union-attr]
+        if local in _IMPORTS:  # a name that is ours now
+            self.used.add("tvm")
+            return cst.parse_expression(name)
+        self.kept.add(local)
         return updated_node
 
     leave_Attribute = leave_Name = _renamed
-
-    def visit_Import(self, node: cst.CSTNode) -> bool:
-        return False
-
-    visit_ImportFrom = visit_Import
-
-    def leave_SimpleStatementLine(
-        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
-    ) -> cst.SimpleStatementLine:
-        text = cst.Module([]).code_for_node(original_node.body[0])
-        found = re.match(r"(?:import|from)\s+(tvm|halide)\b", text)
-        if found is None:
-            return updated_node
-        if found[1] == "tvm":
-            self.is_tvm = True
-            self.imports.append(text)
-            return cst.parse_statement("import __ours__")  # type: ignore[return-value]
-        self.is_halide = True
-        ours = re.sub(r"\bhalide\b", "tilesmith.compat.halide", text, count=1)
-        return cst.parse_statement(ours + (" as halide" if " as " not in ours else ""))  # type: ignore[return-value]
 
 
 class _Scopes(cst.CSTTransformer):
@@ -215,17 +273,85 @@ class _Scopes(cst.CSTTransformer):
     def leave_SimpleString(
         self, original_node: cst.SimpleString, updated_node: cst.SimpleString
     ) -> cst.SimpleString:
-        ours = _SCOPES.get(repr(updated_node.raw_value))
-        return updated_node if ours is None else updated_node.with_changes(value=ours)
+        ours = SCOPES.get(str(updated_node.raw_value))
+        return updated_node if ours is None else updated_node.with_changes(value=repr(ours))
+
+
+class _Imports(cst.CSTTransformer):
+    """Imports the shim: instead of TVM for the local names that are `kept`, always of Halide."""
+
+    def __init__(self, kept: set[str]) -> None:
+        super().__init__()
+        self._kept = kept
+        self._gone: set[cst.CSTNode] = set()
+
+    def _is_kept(self, package: str, local: str) -> bool:
+        return package == "halide" or local in self._kept
+
+    def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> Any:
+        kept = []
+        for a in updated_node.names:
+            package, local = _package(a.name), a.evaluated_alias or ""
+            if package not in ("tvm", "halide"):
+                kept.append(a)
+            elif self._is_kept(package, local):
+                name = cst.AsName(cst.Name(local or package))
+                kept.append(a.with_changes(name=_in_shim(a.name), asname=name))
+        return _of(updated_node, kept)
+
+    def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom) -> Any:
+        package, names = _package(updated_node.module), updated_node.names
+        if package not in ("tvm", "halide"):
+            return updated_node
+        made = updated_node.with_changes(module=_in_shim(updated_node.module), lpar=None, rpar=None)
+        if isinstance(names, cst.ImportStar):
+            return made
+        kept = [a for a in names
+                if self._is_kept(package, a.evaluated_alias or a.evaluated_name)]  # fmt: skip
+        return _of(made, kept)
+
+    def leave_SimpleStatementLine(self, original_node: Any, updated_node: Any) -> Any:
+        if not updated_node.body:
+            self._gone.add(original_node)
+        return updated_node
+
+    def _with_comments(self, original_node: Any, updated_node: Any) -> Any:
+        """The comments of a line that is gone stay, before the next line."""
+        body: list[Any] = []
+        comments: list[cst.EmptyLine] = []
+        rest = iter(updated_node.body)
+        for s in original_node.body:
+            if s in self._gone:
+                comments += [n for n in s.leading_lines if n.comment]
+                continue
+            new = next(rest)
+            body.append(new.with_changes(leading_lines=[*comments, *new.leading_lines]))
+            comments = []
+        return updated_node.with_changes(body=body, footer=[*comments, *updated_node.footer])
+
+    leave_Module = leave_IndentedBlock = _with_comments
+
+
+def _package(name: Any) -> str:
+    """The first part of a module's name."""
+    return "" if name is None else (get_full_name_for_node(name) or "").split(".")[0]
+
+
+def _in_shim(name: Any) -> Any:
+    return cst.parse_expression(f"tilesmith.compat.{get_full_name_for_node(name)}")
+
+
+def _of(node: Any, names: Sequence[cst.ImportAlias]) -> Any:
+    """An import of these names; without names, none."""
+    plain = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in names]
+    return node.with_changes(names=plain) if plain else cst.RemoveFromParent()
 
 
 def why(name: str) -> str:
     """Why a name of TVM or Halide stays: what the shim says of it."""
     package, *parts = name.split(".")
-    value: object = importlib.import_module(f"tilesmith.compat.{package}")
     try:
-        for part in parts:
-            value = getattr(value, part)
+        _value(importlib.import_module(f"tilesmith.compat.{package}"), parts)
     except UsageError as e:
         return str(e)
     except AttributeError:
@@ -243,18 +369,13 @@ def migrated(text: str) -> tuple[str, list[tuple[int, str]]]:
         module = cst.parse_module(text)
     except cst.ParserSyntaxError as e:
         raise UsageError(f"expected a program in Python: {e.message}, line {e.raw_line}") from None
-    renamer = _Renamed()
-    code = MetadataWrapper(module).visit(renamer).code
-    lines = [line for name, line in _IMPORTS.items()
-             if re.search(rf"\b{name}\.", code) and line not in code]  # fmt: skip
-    for name in dict.fromkeys(re.findall(r"(\w+)(?=\s*(?:,|$))", "\n".join(renamer.imports), re.M)):
-        if name != "te" and re.search(rf"(?<![.\w]){name}\.", code):  # the shim's, for what stays
-            path = "import tilesmith.compat.tvm as" if name == "tvm" else (
-                "from tilesmith.compat.tvm import")  # fmt: skip
-            lines.append(f"{path} {name}")
-    first = ["".join(f"{line}\n" for line in lines)]  # in the place of the first import of TVM
-    code = re.sub(r"^import __ours__\n", lambda _: first.pop() if first else "", code, flags=re.M)
-    return code, sorted({(n, reason) for n, reason, source in renamer.left if source in code})
+    renamed = _Renamed()
+    tree = MetadataWrapper(module).visit(renamed).visit(_Imports(renamed.kept))
+    context = CodemodContext()
+    for name, wanted in _IMPORTS.items():
+        if name in renamed.used:
+            AddImportsVisitor.add_needed_import(context, *wanted)
+    return AddImportsVisitor(context).transform_module(tree).code, sorted(renamed.left)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

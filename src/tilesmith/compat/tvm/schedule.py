@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tilesmith import te
-from tilesmith.ir.loop_tables import SCOPES, Scope
+from tilesmith.ir.loop_tables import SCOPES as MEMORIES
+from tilesmith.ir.loop_tables import Scope
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.state import State
 from tilesmith.te.steps import Step
@@ -18,12 +19,12 @@ from tilesmith.te.tensor import Compute, Operation
 
 Tensors: TypeAlias = "te.Tensor | Sequence[te.Tensor]"
 
-_SCOPES = {"": "heap", "global": "heap", "local": "stack", "shared": "shared"}
+SCOPES = {"": "heap", "global": "heap", "local": "stack", "shared": "shared"}
 """Tilesmith's names of TVM's memories."""
 
 _FASTEST_FIRST: list[Scope] = sorted(
-    (s.name for s in SCOPES.values() if s.is_allocated and s.owner in ("", "thread")),
-    key=lambda name: (SCOPES[name].is_addressed, not SCOPES[name].is_sized),
+    (s.name for s in MEMORIES.values() if s.is_allocated and s.owner in ("", "thread")),
+    key=lambda name: (MEMORIES[name].is_addressed, not MEMORIES[name].is_sized),
 )
 """The memories of one thread, or of the whole kernel."""
 
@@ -157,11 +158,11 @@ def create_schedule(ops: Operation | te.Tensor | Sequence[Any]) -> Schedule:
 
 
 def _scope(scope: str) -> Any:
-    if scope not in _SCOPES:
+    if scope not in SCOPES:
         raise ScheduleError(
-            f"expected one of TVM's memories {', '.join(filter(None, _SCOPES))}, found {scope!r}"
+            f"expected one of TVM's memories {', '.join(filter(None, SCOPES))}, found {scope!r}"
         )
-    return _SCOPES[scope]
+    return SCOPES[scope]
 
 
 def _several(readers: Any) -> Sequence[Any]:
