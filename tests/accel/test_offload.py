@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tilesmith as ts
+from tilesmith.accel import hosted
+from tilesmith.accel.convolution import Convolution, compiled
+from tilesmith.accel.machine import Machine
+from tilesmith.accel.simulate import simulate
+from tilesmith.accel.text import parse
 from tilesmith.program.nodes import HostCall
 
+from .convolution_cases import inputs as operands
+from .convolution_cases import wanted
 from .quantised_models import Model, residual_block
 
 
@@ -30,6 +41,40 @@ def test_a_residual_block_equals_the_cpus(
     np.testing.assert_array_equal(beside(image), ts.compile(path)(image))
     beside.save(tmp_path / "m.tsm")
     np.testing.assert_array_equal(ts.load(tmp_path / "m.tsm")(image), beside(image))
+
+
+def test_programs_are_encoded_and_weights_packed_once_for_all_images(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    conv = Convolution(inputs=16, outputs=16, height=4, width=4)
+    encoded = counted(monkeypatch, "tilesmith.accel.prepared.encode")
+    packed = counted(monkeypatch, "tilesmith.accel.hosted.packed_weights")
+    layer = hosted.layer(**json.loads(hosted.settings(conv, compiled(conv, Machine()))))
+    x, w, factors = operands(conv, 1)
+    images = np.stack([x, x[:, ::-1], x[:, :, ::-1]])
+    for image, y in zip(images, layer(images, w, factors), strict=True):
+        np.testing.assert_array_equal(y, wanted(conv, -128, [image, w, factors]))
+    assert len(encoded) == len(packed) == 1
+
+
+def test_a_simulation_encodes_its_program_once(monkeypatch: pytest.MonkeyPatch):
+    encoded = counted(monkeypatch, "tilesmith.accel.prepared.encode")
+    simulate(parse("finish"), Machine(), bytes(64))
+    assert len(encoded) == 1
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, path: str) -> list[None]:
+    """A list that gets a member for each call of a function."""
+    module, name = path.rsplit(".", 1)
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    calls: list[None] = []
+
+    def call(*args: Any) -> Any:
+        calls.append(None)
+        return function(*args)
+
+    monkeypatch.setattr(path, call)
+    return calls
 
 
 def test_dense_layers_equal_the_cpus(tmp_path: Path):

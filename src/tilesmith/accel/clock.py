@@ -21,9 +21,9 @@ from tilesmith.runtime import native
 from tilesmith.support.trace import Event, trace
 
 from .failures import explained
-from .header import encoding, machine_numbers
 from .machine import Machine, Unit
-from .program import Program, encode
+from .prepared import Prepared, prepared
+from .program import Program
 
 
 class Stall(Enum):
@@ -126,7 +126,15 @@ def count_cycles(program: Program, machine: Machine) -> Counts:
 
     Raises InstructionError if it deadlocks, and what `verify` raises.
     """
-    return _counted(program, machine, np.empty(0, np.int64))
+    return cycles_of(prepared(program, machine))
+
+
+def cycles_of(ready: Prepared) -> Counts:
+    """The counts of a run of a prepared program.
+
+    Raises InstructionError if it deadlocks.
+    """
+    return _counted(ready, np.empty(0, np.int64))
 
 
 def timeline(program: Program, machine: Machine) -> tuple[Counts, tuple[Span, ...]]:
@@ -135,17 +143,14 @@ def timeline(program: Program, machine: Machine) -> tuple[Counts, tuple[Span, ..
     Raises what `count_cycles` raises.
     """
     times = np.zeros((len(program.instructions), 2), np.int64)
-    counts = _counted(program, machine, times)
+    counts = _counted(prepared(program, machine), times)
     return counts, tuple(Span(n, int(a), int(b)) for n, (a, b) in enumerate(times))
 
 
-def _counted(program: Program, machine: Machine, times: np.ndarray) -> Counts:
-    words, _ = encode(program, machine)
-    found = native.accelerator("accel_clock")(
-        machine_numbers(machine).tobytes(), encoding(machine).tobytes(), words, times
-    )
+def _counted(ready: Prepared, times: np.ndarray) -> Counts:
+    found = native.accelerator("accel_clock")(ready.machine, ready.encoding, ready.words, times)
     if isinstance(found, tuple):
-        raise explained(program, found)
+        raise explained(ready.program, found)
     size = 2 + len(Stall)
     head, rest = found[: -size * len(Unit)], found[-size * len(Unit) :]
     units: dict[Unit, UnitCounts] = {}

@@ -377,20 +377,31 @@ def packed(
     w: np.ndarray,
     factors: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """The parameters `x`, `w` and `p` of a program.
+    """The parameters `x`, `w` and `p` of a program; see `packed_image` and `packed_weights`."""
+    return {"x": packed_image(conv, machine, x), **packed_weights(conv, machine, w, factors)}
 
-    x: i8[inputs, height, width].
+
+def packed_image(conv: Convolution, machine: Machine, x: np.ndarray) -> np.ndarray:
+    """The parameter `x` of a program for an image i8[inputs, height, width]."""
+    _, into = conv.blocks(machine)
+    x = np.pad(x, ((0, into * machine.block_in - conv.inputs), (0, 0), (0, 0)))
+    return x.reshape(into, machine.block_in, *x.shape[1:]).transpose(0, 2, 3, 1)
+
+
+def packed_weights(
+    conv: Convolution, machine: Machine, w: np.ndarray, factors: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The parameters `w` and `p` of a program, the same for all images.
+
     w: i8[outputs, inputs, kernel height, kernel width].
     factors: i32[2 or 3, outputs], the bias if there is one, then the bits of scale and offset.
     """
     out, into = conv.blocks(machine)
     bo, bi = machine.block_out, machine.block_in
     more_out, more_in = out * bo - conv.outputs, into * bi - conv.inputs
-    x = np.pad(x, ((0, more_in), (0, 0), (0, 0)))
     w = np.pad(w, ((0, more_out), (0, more_in), (0, 0), (0, 0)))
     p = np.pad(factors, ((0, 0), (0, more_out)))
     return {
-        "x": x.reshape(into, bi, *x.shape[1:]).transpose(0, 2, 3, 1),
         "w": w.reshape(out, bo, into, bi, *w.shape[2:]).transpose(0, 2, 4, 5, 1, 3),
         "p": p.reshape(conv.factors, out, bo).transpose(1, 0, 2),
     }

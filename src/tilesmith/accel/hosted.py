@@ -17,10 +17,11 @@ import numpy as np
 from tilesmith.host_functions.table import host_function
 from tilesmith.ir.dtypes import dtype
 
-from .convolution import Convolution, packed, unpacked
+from .convolution import Convolution, packed_image, packed_weights, unpacked
 from .kernel import AccelKernel
 from .machine import Machine
-from .simulate import run
+from .prepared import prepared
+from .simulate import run_prepared
 from .text import parse
 
 NAME = "accelerator"
@@ -65,19 +66,24 @@ def layer(
 
     The function that is returned takes images i8[n, inputs, height, width], weights
     i8[outputs, inputs, kernel height, kernel width] and factors i32[2 or 3, outputs] (see
-    `convolution.packed`), and returns i8[n, outputs, rows, columns].
+    `convolution.packed_weights`), and returns i8[n, outputs, rows, columns].
     """
     conv, chip = layer_of(convolution, operand, machine)
-    instructions = parse(program)
+    ready = prepared(parse(program), chip)
+
+    def place(memory: np.ndarray, name: str, array: np.ndarray) -> None:
+        begin = places[name]
+        memory[begin : begin + array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
 
     def compute(images: np.ndarray, w: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        before = np.zeros(size, np.uint8)
+        for name, array in packed_weights(conv, chip, w, factors).items():
+            place(before, name, array)
         results: list[np.ndarray] = []
         for x in images:
-            memory = np.zeros(size, np.uint8)
-            for name, array in packed(conv, chip, x, w, factors).items():
-                begin = places[name]
-                memory[begin : begin + array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
-            run(instructions, chip, memory)
+            memory = before.copy()
+            place(memory, "x", packed_image(conv, chip, x))
+            run_prepared(ready, memory)
             count = conv.blocks(chip)[0] * chip.block_out * conv.result[0] * conv.result[1]
             y = memory[places["y"] : places["y"] + count * chip.operand.bytes]
             results.append(unpacked(conv, chip, y.view(chip.operand.numpy)))

@@ -10,11 +10,11 @@ import numpy as np
 from tilesmith.runtime import native
 from tilesmith.support.errors import ModelError
 
-from .clock import Counts, count_cycles
+from .clock import Counts, cycles_of
 from .failures import explained
-from .header import encoding, machine_numbers
 from .machine import Machine
-from .program import Program, encode
+from .prepared import Prepared, prepared
+from .program import Program
 
 
 def simulate(
@@ -27,26 +27,34 @@ def simulate(
     Raises InstructionError with the first instruction at fault, and what `verify` raises.
     """
     after = np.frombuffer(_bytes(memory), np.uint8).copy()
-    run(program, machine, after)
-    return after, count_cycles(program, machine)
+    ready = prepared(program, machine)
+    run_prepared(ready, after)
+    return after, cycles_of(ready)
 
 
 def run(program: Program, machine: Machine, memory: np.ndarray) -> None:
     """Run `program` in `memory`, a writable array of u8, without counting cycles.
 
-    Raises InstructionError with the first instruction at fault, and what `verify` raises.  Then
-    `memory` holds what was stored before.
+    Raises what `verify` and `run_prepared` raise.
+    """
+    run_prepared(prepared(program, machine), memory)
+
+
+def run_prepared(ready: Prepared, memory: np.ndarray) -> None:
+    """Run a program in `memory`, a writable array of u8, without counting cycles.
+
+    Raises ModelError for another memory, and InstructionError with the first instruction at fault.
+    Then `memory` holds what was stored before.
     """
     if memory.dtype != np.uint8 or memory.ndim != 1 or not memory.flags.c_contiguous:
         raise ModelError(
             f"memory: expected a contiguous array of bytes, found {memory.dtype}{memory.shape}"
         )
-    words, steps = encode(program, machine)
     failure = native.accelerator("accel_run")(
-        machine_numbers(machine).tobytes(), encoding(machine).tobytes(), words, steps, memory
+        ready.machine, ready.encoding, ready.words, ready.steps, memory
     )
     if failure is not None:
-        raise explained(program, failure)
+        raise explained(ready.program, failure)
 
 
 def _bytes(memory: bytes | np.ndarray) -> bytes:
