@@ -103,6 +103,13 @@ def test_the_verb_prints_and_draws_each_machine(
     assert "multipliers" in capsys.readouterr().out
 
 
+def test_the_table_shows_a_parameter_of_zero(model: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["accel", "sweep", "--model", str(model), "--predict", "--vary", "dma_latency=0,64"]
+    assert execute(words) == 0
+    _, *rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert {row[0] for row in rows} == {"0", "64"}
+
+
 def test_a_model_without_layers_for_the_accelerator_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -98,10 +98,17 @@ def command(
         told = {"model": str(model), "layers": sum(layers.values()), "counted": not predict}
         print_json({**told, "machines": rows})
         return
-    cells = [["" if v is None else "*" if v is True else v or "" for v in r.values()] for r in rows]
+    cells = [[_cell(v) for v in r.values()] for r in rows]
     print_table([*(f">{name}" for name in rows[0])], cells)
     how = "predicted" if predict else "counted"
     note(f"{how} cycles of {sum(layers.values())} layers; * marks what no other machine beats")
+
+
+def _cell(value: int | bool | None) -> int | str:
+    """A value of a row as the table shows it."""
+    if isinstance(value, bool):
+        return "*" if value else ""
+    return "" if value is None else value
 
 
 def _row(p: Point, varied: Sequence[str], best: bool) -> dict[str, Any]:
