@@ -97,6 +97,19 @@ def test_tiles_of_other_sizes_are_refused():
         Accelerator(machine)
 
 
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [
+        (Machine(dma_bytes=128), "at most 64 bytes of a channel, found 128"),
+        (Machine(block_in=1, dma_bytes=32), "at most 16 tiles of 1 bytes in a channel, found 32"),
+        (Machine(alu_cycles=65537), "at most 65536 cycles for a micro-operation, found 65537"),
+    ],
+)
+def test_machines_beyond_the_widths_of_the_hardware_are_refused(machine: Machine, told: str):
+    with pytest.raises(UnsupportedError, match=told):
+        Accelerator(machine)
+
+
 @pytest.mark.skipif(which("c++") is None, reason="needs a C++ compiler")
 def test_the_hardware_computes_what_the_simulator_computes_in_as_many_cycles(tmp_path):
     hardware = Hardware(SMALL, tmp_path)

@@ -30,8 +30,8 @@ from ..instructions import (
     Store,
 )
 from ..machine import INSTRUCTION_BITS, Machine, Memory, Unit
-from .compute import Steps, fields_of
-from .copies import ADDRESS_BITS, Reader, Writer
+from .compute import MOST_INTERVAL, Steps, fields_of
+from .copies import ADDRESS_BITS, MOST_LANES, Reader, Writer
 
 READERS = (
     (Memory.INP, False), (Memory.WGT, False), (Memory.UOP, False), (Memory.ACC, False),
@@ -39,6 +39,9 @@ READERS = (
 )  # fmt: skip
 """Who asks for bytes, by the number in `read_tag`: a buffer, and whether elements are widened.  The
 first two are of the load unit.
+"""
+MOST_CHANNEL = 64
+"""Upper bound on the bytes of a channel: the bench reads the mask of a write as a word of 64 bits.
 """
 UOP_READER = READERS.index((Memory.UOP, False))
 
@@ -66,7 +69,8 @@ class Accelerator(Elaboratable):
     written: bytes have arrived in DRAM, for each time that they were given.
     finished: `finish` has run, and all units are idle.
 
-    Raises UnsupportedError for a machine whose tiles and channels aren't powers of two.
+    Raises UnsupportedError for a machine whose tiles and channels aren't powers of two, and for one
+    with a channel or steps beyond `MOST_CHANNEL`, `MOST_LANES` and `MOST_INTERVAL`.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -76,6 +80,14 @@ class Accelerator(Elaboratable):
             raise UnsupportedError(
                 f"hardware: expected tiles and channels of 2^n bytes, found {wrong[0]}"
             )
+        tile, interval = min(sizes[1:]), max(machine.gemm_cycles, machine.alu_cycles)
+        for what, found, most in (
+            ("bytes of a channel", machine.dma_bytes, MOST_CHANNEL),
+            (f"tiles of {tile} bytes in a channel", machine.dma_bytes // tile, MOST_LANES),
+            ("cycles for a micro-operation", interval, MOST_INTERVAL),
+        ):
+            if found > most:
+                raise UnsupportedError(f"hardware: expected at most {most} {what}, found {found}")
         data = 8 * machine.dma_bytes
         self.instruction = Signal(INSTRUCTION_BITS)
         self.instruction_valid = Signal()

@@ -27,6 +27,10 @@ def fields_of(kind: Any, machine: Machine, word: Value) -> dict[str, Value]:
     return {name: v.as_signed() if info.is_signed else v for name, (v, info) in found.items()}
 
 
+MOST_INTERVAL = 1 << 16
+"""Upper bound on the cycles of a micro-operation."""
+
+
 class Lane(Elaboratable):
     """The ALU's logic for one element.
 
@@ -81,7 +85,7 @@ class Steps(Elaboratable):
         f = {name: Signal.like(gemm[name], name=name) for name in both}
         m.d.comb += [v.eq(Mux(self.is_alu, self.alu[name], gemm[name])) for name, v in f.items()]
 
-        issues, pause = Signal(), Signal(16)
+        issues, pause = Signal(), Signal(range(MOST_INTERVAL))
         k, i, j = Signal.like(f["end"]), Signal.like(f["outer"]), Signal.like(f["inner"])
         step = self.read[Memory.UOP][0]
         interval = Mux(self.is_alu, machine.alu_cycles, machine.gemm_cycles)

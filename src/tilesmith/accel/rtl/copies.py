@@ -16,6 +16,9 @@ from ..machine import Machine, Memory
 
 ADDRESS_BITS = 48
 """Width of an address in DRAM, in bytes."""
+_LANE_BITS = 4
+MOST_LANES = 1 << _LANE_BITS
+"""Upper bound on the tiles that a channel moves in a cycle."""
 
 
 class Copy(Elaboratable):
@@ -66,7 +69,7 @@ class Reader(Copy):
         super().__init__(machine, memory, field, widen)
         self.request_valid, self.request_ready = Signal(), Signal()
         self.request_address = Signal(ADDRESS_BITS)
-        self.request_lane, self.response_lane = Signal(4), Signal(4)
+        self.request_lane, self.response_lane = Signal(_LANE_BITS), Signal(_LANE_BITS)
         self.response_valid = Signal()
         self.response_data = Signal(8 * machine.dma_bytes)
         self.write_enable = Signal()
