@@ -17,8 +17,7 @@ from tilesmith.accel.machine import Machine
 from tilesmith.accel.reference import Reference
 from tilesmith.accel.simulate import run, simulate
 from tilesmith.accel.text import parse
-from tilesmith.runtime import native
-from tilesmith.support.errors import InternalError, ModelError
+from tilesmith.support.errors import ModelError
 
 from .streams import MACHINES, Stream
 
@@ -113,8 +112,3 @@ def test_the_simulators_in_c_read_the_table_as_it_is():
     assert path.read_text() == header.text(), (
         f"run `python -m tilesmith.accel.header {path.name}` in its folder, and build the extension"
     )
-
-
-def test_an_older_extension_is_refused():
-    with pytest.raises(InternalError, match="expected accel_sing in it; reinstall the package"):
-        native.accelerator("accel_sing")

@@ -148,7 +148,7 @@ def timeline(program: Program, machine: Machine) -> tuple[Counts, tuple[Span, ..
 
 
 def _counted(ready: Prepared, times: np.ndarray) -> Counts:
-    found = native.accelerator("accel_clock")(ready.machine, ready.encoding, ready.words, times)
+    found = native.accel_clock(ready.machine, ready.encoding, ready.words, times)
     if isinstance(found, tuple):
         raise explained(ready.program, found)
     size = 2 + len(Stall)

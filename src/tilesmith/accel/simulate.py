@@ -50,9 +50,7 @@ def run_prepared(ready: Prepared, memory: np.ndarray) -> None:
         raise ModelError(
             f"memory: expected a contiguous array of bytes, found {memory.dtype}{memory.shape}"
         )
-    failure = native.accelerator("accel_run")(
-        ready.machine, ready.encoding, ready.words, ready.steps, memory
-    )
+    failure = native.accel_run(ready.machine, ready.encoding, ready.words, ready.steps, memory)
     if failure is not None:
         raise explained(ready.program, failure)
 

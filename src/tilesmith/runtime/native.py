@@ -19,8 +19,10 @@ except ImportError as e:
         f"({e}); install a wheel, or in a source tree run `pip install -e .`"
     ) from e
 
+_NEWEST = "own_pool"
+"""The function that was added last: an extension without it is older than this source."""
 _abi = getattr(_native, "ABI", 0)  # 0 is an extension without a version number
-if _abi != context.ABI or not hasattr(_native, "Host"):
+if _abi != context.ABI or not hasattr(_native, _NEWEST):
     raise InternalError(
         "the C runtime of tilesmith is of another version: expected an extension with interface "
         f"{context.ABI}, built from this source, found an older one with interface {_abi}; "
@@ -40,29 +42,9 @@ page_bytes = _native.page_bytes
 memory = _native.memory
 set_cores = _native.set_cores
 keep_arenas = _native.keep_arenas
-
-
-def accelerator(function: str) -> Any:
-    """A simulator of the accelerator, `accel_run` or `accel_clock`."""
-    return _recent(function)
-
-
-def own_pool() -> None:
-    """Give the calling thread a pool of its own: its workers help no other thread, and end when it
-    ends.
-    """
-    _recent("own_pool")()
-
-
-def _recent(function: str) -> Any:
-    """A function that older builds of the extension don't have."""
-    try:
-        return getattr(_native, function)
-    except AttributeError:
-        raise InternalError(
-            f"the C runtime of tilesmith is of an older version: expected {function} in it; "
-            "reinstall the package, or run `python setup.py build_ext --inplace` in a source tree"
-        ) from None
+accel_run = _native.accel_run
+accel_clock = _native.accel_clock
+own_pool = _native.own_pool
 
 
 def set_provider(answers: Any) -> None:
