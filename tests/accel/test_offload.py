@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,13 @@ def test_programs_are_encoded_and_weights_packed_once_for_all_images(
     for image, y in zip(images, layer(images, w, factors), strict=True):
         np.testing.assert_array_equal(y, wanted(conv, -128, [image, w, factors]))
     assert len(encoded) == len(packed) == 1
+
+
+def test_a_process_that_imports_no_compiler_finds_the_function_of_the_accelerator():
+    conv = Convolution(inputs=16, outputs=16, height=1, width=2)
+    told = hosted.settings(conv, compiled(conv, Machine()))
+    code = "import sys; from tilesmith.host_functions import prepare; prepare(*sys.argv[1:])"
+    subprocess.run([sys.executable, "-c", code, hosted.NAME, told], check=True)
 
 
 def test_a_simulation_encodes_its_program_once(monkeypatch: pytest.MonkeyPatch):

@@ -1,5 +1,5 @@
 """Layers that run on the accelerator inside a program of the CPU: a host function that runs the
-layer's instructions in the simulator.
+layer's instructions in the simulator.  `host_functions.table` finds this module by its name.
 
 `settings` makes the text that the program keeps; `layer` is the function that reads it.
 `layer_json` and `layer_of` write and read the shapes of a layer and its machine.

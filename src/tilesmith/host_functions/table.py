@@ -1,4 +1,8 @@
-"""The table of host functions, filled as their modules are imported."""
+"""The table of host functions, filled as their modules are imported.
+
+The functions of another package are in its module `hosted`.  These modules are imported when
+somebody first asks for a function that this package doesn't have.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from tilesmith.support.errors import ModelError
@@ -14,8 +19,6 @@ Function: TypeAlias = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 
 _MODULES = ("reference", "sequences", "strings", "vectorizers")
-_ELSEWHERE = {"accelerator": "tilesmith.accel.hosted"}
-"""Functions of other packages, with their modules, which are imported at their first use."""
 _FUNCTIONS: dict[str, Function] = {}
 _PREPARED: set[str] = set()
 
@@ -43,8 +46,8 @@ def prepare(name: str, settings: str) -> Function:
     """
     for module in _MODULES:
         import_module(f"{__package__}.{module}")
-    if name in _ELSEWHERE:
-        import_module(_ELSEWHERE[name])
+    if name not in _FUNCTIONS:
+        _import_others()
     function = _FUNCTIONS.get(name)
     if function is None:
         raise ModelError(
@@ -52,3 +55,10 @@ def prepare(name: str, settings: str) -> Function:
         )
     arguments = json.loads(settings) if settings else {}
     return function(**arguments) if name in _PREPARED else partial(function, **arguments)
+
+
+def _import_others() -> None:
+    """Import the modules `hosted` of all other packages."""
+    root, _, _ = __package__.rpartition(".")
+    for file in sorted(Path(__file__).parents[1].glob("*/hosted.py")):
+        import_module(f"{root}.{file.parent.name}.{file.stem}")
