@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilesmith as ts
 from tilesmith import te
 from tilesmith.accel.alu import AluOp
 from tilesmith.accel.clock import Counts
@@ -14,7 +15,7 @@ from tilesmith.accel.kernel import AccelKernel, build
 from tilesmith.accel.machine import Machine, Memory
 from tilesmith.accel.simulate import simulate
 from tilesmith.accel.text import parse
-from tilesmith.support.errors import ScheduleError
+from tilesmith.support.errors import ScheduleError, UnsupportedError
 
 MACHINE = Machine()
 
@@ -223,3 +224,12 @@ def test_what_the_machine_cannot_run_is_refused():
         build(s, [x, s.outputs[0]], MACHINE)
     with pytest.raises(ScheduleError, match=r"needs tiles up to \d+ of inp, which has 2048"):
         matmul(1024, 8, 4, rows=512, columns=2, depth=8, threads=2)
+
+
+def test_an_instruction_of_the_accelerator_has_no_code_on_the_cpu():
+    x = te.placeholder((4, 16), "i32", "x")
+    y = te.compute(x.shape, lambda i, n: x[i, n], "y")
+    s = te.create_schedule(y)
+    s[y].tensorize(s[y].axis[-1], copy(MACHINE, Memory.ACC))
+    with pytest.raises(UnsupportedError, match=r"expected `accel.kernel.build`"):
+        ts.build(s, [x, y])

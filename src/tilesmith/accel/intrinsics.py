@@ -1,8 +1,8 @@
 """What schedules name of the accelerator: its buffers as scopes, its instructions as intrinsics.
 
 Each intrinsic is one step of an instruction, on one tile.  A schedule tensorises the loops of a
-tile; `lower` folds the loops around it into instructions.  The behaviour of an operation of the ALU
-is the expression in `alu`, so a tensor expression made by `alu_value` always matches.
+tile; `writer.write` folds the loops around it into instructions.  The behaviour of an operation of
+the ALU is the expression in `alu`, so a tensor expression made by `alu_value` always matches.
 
 A tile's axes of extent 1 are left out: with a batch of 1, a tile of inputs is a vector.
 """
@@ -29,6 +29,7 @@ from tilesmith.ir.expr import (
 from tilesmith.ir.loop_tables import BufferScope, Scope, declare_scope
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
+from tilesmith.support.errors import UnsupportedError
 
 from .alu import LOW, A, AluOp, B, C
 from .machine import Machine, Memory
@@ -67,8 +68,11 @@ STEPS: dict[str, Step] = {}
 
 
 def _no_code(*_: Any) -> None:
-    """No intrinsic of the accelerator is written as an expression: `lower` makes instructions."""
-    raise NotImplementedError("instructions of the accelerator have no code on another machine")
+    """No intrinsic of the accelerator is code of a CPU: `writer.write` makes instructions."""
+    raise UnsupportedError(
+        "instructions of the accelerator have no code on another machine: expected "
+        "`accel.kernel.build` to compile the schedule"
+    )
 
 
 def tile(machine: Machine, memory: Memory) -> tuple[int, ...]:

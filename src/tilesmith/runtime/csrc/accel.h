@@ -32,7 +32,7 @@ typedef struct {
     uint8_t *unit_of;
 } AccelProgram;
 
-/* Why a run stopped: a CAUSE, the number of the instruction, and what else the message says (see accel/simulate.py). */
+/* Why a run stopped: a CAUSE, the number of the instruction, and what else the message says (see accel/failures.py). */
 typedef struct {
     int cause;
     int64_t number;

@@ -251,7 +251,7 @@ static int64_t run_all(Clock *c) {
     return first == INT64_MAX ? now : -1;
 }
 
-/* (cycles, gemm, alu, bytes read, bytes written, cycles of the channels), then for each unit busy and stalls. */
+/* (cycles, gemm, alu, bytes read, bytes written, cycles of the channels), then for each unit instructions, busy and stalls. */
 static PyObject *counts(const Clock *c, int64_t cycles) {
     const Channel *channels = c->channels;
     const int64_t head[] = {cycles, c->gemm, c->alu, channels[0].bytes, channels[1].bytes, channels[0].cycles, channels[1].cycles};
