@@ -59,6 +59,6 @@ def prepare(name: str, settings: str) -> Function:
 
 def _import_others() -> None:
     """Import the modules `hosted` of all other packages."""
-    root, _, _ = __package__.rpartition(".")
+    root, _, _ = __name__.partition(".")
     for file in sorted(Path(__file__).parents[1].glob("*/hosted.py")):
         import_module(f"{root}.{file.parent.name}.{file.stem}")

@@ -3,6 +3,8 @@ csrc/host.c, csrc/native_*.c, csrc/accel_*.c)."""
 
 from collections.abc import Callable
 
+import numpy as np
+
 ABI: int
 PARALLEL_FOR: int
 CONTEXT_LAYOUT: tuple[tuple[str, int, int], ...]
@@ -166,8 +168,8 @@ def digest(address: int, bytes: int, /) -> bytes: ...
 def page_bytes() -> int: ...
 def set_provider(answers: object, /) -> None: ...
 def accel_run(
-    machine: bytes, encoding: bytes, words: bytes, steps: bytes, memory: memoryview, /
+    machine: bytes, encoding: bytes, words: bytes, steps: bytes, memory: np.ndarray, /
 ) -> tuple[int, int, int, int, int] | None: ...
 def accel_clock(
-    machine: bytes, encoding: bytes, words: bytes, times: memoryview, /
+    machine: bytes, encoding: bytes, words: bytes, times: np.ndarray, /
 ) -> list[int] | tuple[int, int, int, int, int]: ...
