@@ -1,7 +1,12 @@
 """The modules that register operators, and the reader that uses them."""
 
 from tilesmith.frontend.common.networks import network_reader
-from tilesmith.frontend.openvino import elements, layers, shapes  # noqa: F401  (registers operators)
+from tilesmith.frontend.openvino import (  # noqa: F401  (registers operators)
+    elements,
+    layers,
+    recurrent,
+    shapes,
+)
 from tilesmith.frontend.openvino.elements import LAYERS
 from tilesmith.frontend.openvino.model import read
 

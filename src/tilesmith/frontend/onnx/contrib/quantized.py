@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
+from tilesmith.frontend.common.cells import Weights, pick
+from tilesmith.frontend.common.node import NodeContext
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.activations import softmax, softmax_flattened
 from tilesmith.frontend.onnx.contractions import without_zero_point
@@ -16,7 +19,7 @@ from tilesmith.frontend.onnx.contrib.fused import channels_first, channels_last
 from tilesmith.frontend.onnx.convolutions import average_pool
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.quantized import dequantize, qlinear_conv, quantize, scale_at
-from tilesmith.frontend.onnx.recurrent import Weights, layer, pick
+from tilesmith.frontend.onnx.recurrent import layer
 from tilesmith.frontend.onnx.reductions import reduction_of
 from tilesmith.frontend.onnx.shapes import is_single
 from tilesmith.graph.nodes import Data, Value
@@ -185,8 +188,8 @@ def dynamic_quantize_lstm(n: OnnxNode) -> Result:
     turned = [w.transpose(0, 2, 1) for w, _, _ in stored]
     plain = n.as_operator("LSTM", 7, (slots[0], *turned, *slots[3:8]))
 
-    def times(inner: OnnxNode, x: Value, parts: Sequence[Value]) -> Value:
-        return _dynamic_product(inner, x, *parts)
+    def times(inner: NodeContext, x: Value, parts: Sequence[Value]) -> Value:
+        return _dynamic_product(replace(n, builder=inner.builder), x, *parts)
 
     def weights(at: int, direction: int) -> Weights:
         return Weights(tuple(pick(plain, v, direction) for v in stored[at]), times)
