@@ -84,14 +84,14 @@ def test_a_target_has_our_name(target, ours):
 def test_what_stays_is_listed_with_its_line_and_runs_with_the_shim():
     code, left = migrated(
         "import tvm\nfrom tvm import te, autotvm\n\n@autotvm.template('t')\ndef f():\n"
-        "    return te.hybrid, tvm.rpc\n\ng.time_evaluator('g', tvm.cpu())\n"
+        "    return te.hybrid, tvm.relax\n\ng.time_evaluator('g', tvm.cpu())\n"
         "tvm.build(s, [A], target=chosen)\n"
     )
     assert "from tilesmith.compat.tvm import autotvm" in code
     assert "import tilesmith.compat.tvm as tvm" in code
     found = {(line, text.split(":")[0]) for line, text in left}
     assert found >= {
-        (4, "tvm.autotvm.template"), (6, "tvm.te.hybrid"), (6, "tvm.rpc"), (8, "tvm.cpu"),
+        (4, "tvm.autotvm.template"), (6, "tvm.te.hybrid"), (6, "tvm.relax"), (8, "tvm.cpu"),
         (8, ".time_evaluator"), (9, "tvm.build"),
     }  # fmt: skip
     (reason,) = (text for _, text in left if text.startswith("tvm.te.hybrid"))
@@ -213,7 +213,8 @@ def test_the_tables_of_the_guide_are_those_of_the_shim():
 
 
 def test_each_name_without_a_counterpart_raises_what_the_table_says():
-    for path in ("tvm", "tvm.te", "tvm.tir", "tvm.relay.transform", "halide"):
+    paths = ("", ".te", ".tir", ".autotvm", ".contrib", ".relay.transform", ".rpc")
+    for path in (*(f"tvm{p}" for p in paths), "halide"):
         module = importlib.import_module(f"tilesmith.compat.{path}")
         for name, use in module.ELSEWHERE.items():
             with pytest.raises(UsageError) as e:

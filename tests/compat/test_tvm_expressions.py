@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -238,3 +240,45 @@ def test_what_has_no_counterpart_names_ours():
     s = te.create_schedule(te.compute((4,), lambda i: a[i]).op)
     with pytest.raises(ScheduleError, match="TVM's memories global, local, shared"):
         s.cache_read(a, "warp", [s.outputs[0].op])
+
+
+def _gemv(m: int, n: int) -> Any:
+    """A product of a matrix and a vector as TVM's tutorial on tensorize declares it."""
+    a, b = te.placeholder((n,), name="a"), te.placeholder((m, n), name="b")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((m,), lambda i: te.sum(a[k] * b[i, k], axis=k), name="c")
+    binds = {t: tvm.tir.decl_buffer(t.shape, t.dtype, offset_factor=1) for t in (a, b, c)}
+
+    def code(ins: Any, outs: Any) -> Any:
+        ib = tvm.tir.ir_builder.create()
+        ib.emit(tvm.tir.call_extern("int32", "gemv_update", outs[0].access_ptr("w")))
+        return ib.get()
+
+    return te.decl_tensor_intrin(c.op, code, binds=binds)
+
+
+def _product(rows: int) -> tuple[Any, list[Any]]:
+    A, B = te.placeholder((8, 64), name="A"), te.placeholder((32, 64), name="B")
+    k = te.reduce_axis((0, 64), name="k")
+    C = te.compute((8, 32), lambda i, j: te.sum(A[i, k] * B[j, k], axis=k), name="C")
+    s = te.create_schedule(C.op)
+    x, y = C.op.axis
+    yo, yi = s[C].split(y, factor=16)
+    s[C].reorder(x, yo, yi, C.op.reduce_axis[0])
+    s[C].tensorize(yi, _gemv(rows, 64))
+    s[C].pragma(x, "import_llvm", tvm.contrib.clang.create_llvm("int gemv_update(...);"))
+    return s, [A, B, C]
+
+
+def test_loops_that_an_intrinsic_of_tvm_computes_stay_and_give_its_result():
+    s, args = _product(16)
+    f = tvm.build(s, args, target="llvm", name="gemv")
+    a, b = np.random.default_rng(0).random((8, 64), np.float32), np.ones((32, 64), np.float32)
+    c = tvm.nd.empty((8, 32))
+    f(tvm.nd.array(a), tvm.nd.array(b), c)
+    tvm.testing.assert_allclose(c.numpy(), a @ b.T, rtol=1e-5)
+
+
+def test_loops_that_do_not_compute_an_intrinsic_of_tvm_are_refused():
+    with pytest.raises(ScheduleError, match="cannot tensorize"):
+        _product(8)

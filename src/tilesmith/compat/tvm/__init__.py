@@ -25,6 +25,7 @@ from . import (
     contrib,
     nd,
     relay,
+    rpc,
     runtime,
     target,
     te,
@@ -40,14 +41,13 @@ from .tir import all, any, max, min
 
 __all__ = [
     "IRModule", "Module", "all", "any", "auto_scheduler", "autotvm", "build", "contrib", "cpu",
-    "cuda", "device", "gpu", "lower", "max", "min", "nd", "opencl", "relay", "runtime", "target",
-    "te", "testing", "tir", "topi", "transform",
+    "cuda", "device", "gpu", "lower", "max", "min", "nd", "opencl", "relay", "rpc", "runtime",
+    "target", "te", "testing", "tir", "topi", "transform",
 ]  # fmt: skip
 __all__ += te.__all__
 
 ELSEWHERE = {
     "relax": "tilesmith.compile(model), which reads ONNX, PyTorch and a dozen other formats",
-    "rpc": "`tilesmith tune --workers`, which measures on other machines",
 }
 """What to use for names of TVM."""
 

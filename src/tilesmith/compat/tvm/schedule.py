@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from tilesmith import te
 from tilesmith.ir.loop_tables import SCOPES as MEMORIES
 from tilesmith.ir.loop_tables import Scope
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.state import State
 from tilesmith.te.steps import Step
@@ -66,11 +67,26 @@ class Stage(te.Stage):
                 "a step for each effect on loops, such as tensorize"
             )
 
+    def tensorize(self, var: Any, tensor_intrin: TensorIntrinsic | str) -> None:
+        """As in `tilesmith.te`.  For an intrinsic without code of its own (`decl_tensor_intrin`)
+        the loops are proved to compute its expression, and stay.
+        """
+        before = self._history.checkpoint()
+        super().tensorize(var, tensor_intrin)
+        if isinstance(tensor_intrin, TensorIntrinsic) and tensor_intrin.emit is no_code:
+            self._history.restore(before)
+
     def prefetch(self, tensor: te.Tensor, var: Any, offset: int) -> None:
         super().prefetch(tensor, var, offset)
 
 
+def no_code(*_: Any) -> Any:
+    """The code of an intrinsic that has none."""
+    raise UsageError("expected an intrinsic of tilesmith.te, found one of TVM, which has no code")
+
+
 _DECIDED = (
+    "import_llvm",
     "auto_unroll_max_step",
     "unroll_explicit",
     "parallel_launch_point",
@@ -78,7 +94,9 @@ _DECIDED = (
     "parallel_barrier_when_finish",
     "loop_partition_hint",
 )
-"""Pragmas without effect: the compiler's rules decide how to unroll and how to use threads."""
+"""Pragmas without effect: the compiler's rules decide how to unroll and how to use threads, and
+make the code of tensor intrinsics.
+"""
 
 
 class Schedule(te.Schedule):

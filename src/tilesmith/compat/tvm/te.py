@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -9,23 +10,26 @@ from tilesmith import te
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, Var, const
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 from tilesmith.support.errors import UsageError
 from tilesmith.te.tensor import MAX, MIN, PROD, SUM
 
 from ..names import elsewhere
 from . import tir
 from .ir_builder import extern
-from .schedule import Schedule, Stage, create_schedule
+from .schedule import Schedule, Stage, create_schedule, no_code
 from .tir import *  # noqa: F403
 
 __all__ = [
-    "Schedule", "Stage", "Tensor", "comm_reducer", "compute", "create_schedule", "extern",
-    "gradient", "max", "max_value", "min", "min_value", "placeholder", "prod", "reduce_axis",
-    "scan", "size_var", "sum", "thread_axis", "var",
+    "Schedule", "Stage", "Tensor", "comm_reducer", "compute", "create_schedule",
+    "decl_tensor_intrin", "extern", "gradient", "max", "max_value", "min", "min_value",
+    "placeholder", "prod", "reduce_axis", "scan", "size_var", "sum", "thread_axis", "var",
 ]  # fmt: skip
 __all__ += tir.__all__
 
 Tensor = te.Tensor
+
+_NUMBERS = itertools.count()
 
 
 def placeholder(
@@ -164,8 +168,28 @@ def gradient(output: te.Tensor, inputs: Any, head: te.Tensor | None = None) -> l
     return list(te.gradient(output, inputs, head))
 
 
+def decl_tensor_intrin(
+    op: te.Compute,
+    fcompute: Callable[..., Any],
+    name: str = "tensor_intrin",
+    binds: Any = None,
+    scalar_params: Any = None,
+    default_buffer_params: Any = None,
+) -> TensorIntrinsic:
+    """The behaviour of an instruction, which is the expression of `op`, for `Stage.tensorize`.
+
+    fcompute, binds, default_buffer_params: TVM's code, and its buffers.  They are not used, since
+        the compiler makes the code of the expression; `tilesmith.te.decl_tensor_intrin` declares
+        an instruction with code of its own.
+
+    Raises ExpressionError for an expression that does not describe an instruction.
+    """
+    if scalar_params:
+        raise UsageError(f"{name}: expected operands that are tensors, found scalar_params")
+    return te.decl_tensor_intrin(f"{name}_{next(_NUMBERS)}", op.outputs[0], no_code)
+
+
 ELSEWHERE = {
-    "decl_tensor_intrin": "tilesmith.te.decl_tensor_intrin(name, result, emit)",
     "hybrid": "tilesmith.te.extern with a LoopBuilder",
     "create_prim_func": "tvm.lower(s, args)",
 }

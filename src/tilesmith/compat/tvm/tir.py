@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from tilesmith import te
@@ -15,7 +16,8 @@ from ..names import elsewhere
 from . import ir_builder
 
 __all__ = [
-    "EQ", "And", "Cast", "Max", "Min", "Not", "Or", "Select", "abs", "all", "any", "const", "div",
+    "EQ", "And", "Cast", "Max", "Min", "Not", "Or", "Select", "abs", "all", "any", "const",
+    "decl_buffer", "div",
     "floordiv", "floormod", "fmod", "if_then_else", "indexdiv", "indexmod", "ir_builder", "max",
     "min", "power", "truncdiv", "truncmod",
 ]  # fmt: skip
@@ -90,12 +92,20 @@ def fmod(a: Any, b: Any) -> Expr:
     return binary("truncmod", a, b)
 
 
+def decl_buffer(
+    shape: Any, dtype: str | DType = "float32", name: str = "buffer", **layout: Any
+) -> SimpleNamespace:
+    """The description of an operand, for `te.decl_tensor_intrin`, which takes operands as they lie
+    in memory.
+    """
+    return SimpleNamespace(shape=shape, dtype=dtype, name=name, **layout)
+
+
 ELSEWHERE = {
     "call_intrin": "the function by name: tilesmith.te.call",
     "call_extern": "tilesmith.te.extern",
     "call_pure_extern": "the function by name, such as tvm.tir.exp",
     "call_packed": "tilesmith.te.extern",
-    "decl_buffer": "tilesmith.te.decl_tensor_intrin, which needs no buffers",
     "Schedule": "te.create_schedule",
     "Var": "te.var(name)",
 }

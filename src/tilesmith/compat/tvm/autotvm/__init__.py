@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from ...names import elsewhere
 from . import callback, record, task, tuner
 from .config import get_config
 from .measure import LocalBuilder, LocalRunner, MeasureInput, MeasureResult, measure_option
@@ -12,3 +15,13 @@ __all__ = [
     "LocalBuilder", "LocalRunner", "MeasureInput", "MeasureResult", "Task", "apply_history_best",
     "callback", "get_config", "measure_option", "record", "task", "template", "tuner",
 ]  # fmt: skip
+
+ELSEWHERE = {
+    "RPCRunner": "LocalRunner, or `tilesmith tune MODEL --devices tls://a:9100` for a model",
+    "GraphTuner": "tilesmith.compile, which chooses layouts for a whole model",
+}
+"""What to use for names of TVM."""
+
+
+def __getattr__(name: str) -> NoReturn:
+    elsewhere("autotvm", name, ELSEWHERE)

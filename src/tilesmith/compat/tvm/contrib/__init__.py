@@ -1,5 +1,25 @@
 """Parts of TVM's `contrib`."""
 
-from . import graph_executor, utils
+from __future__ import annotations
 
-__all__ = ["graph_executor", "utils"]
+from typing import NoReturn
+
+from ...names import elsewhere
+from . import clang, download, graph_executor, utils
+
+__all__ = ["clang", "download", "graph_executor", "utils"]
+
+ELSEWHERE = {
+    **dict.fromkeys(("cc", "ndk", "nvcc", "xcode"), "tvm.build, whose code LLVM makes"),
+    "debugger": "executable.profile(inputs), or executable.explain()",
+    "graph_runtime": "contrib.graph_executor",
+    **dict.fromkeys(
+        ("cblas", "cudnn", "cublas", "mkl", "mkldnn", "dnnl", "nnpack"),
+        "te.compute and a schedule: no library of a vendor is called",
+    ),
+}
+"""What to use for names of TVM."""
+
+
+def __getattr__(name: str) -> NoReturn:
+    elsewhere("contrib", name, ELSEWHERE)
