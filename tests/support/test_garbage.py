@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tilesmith.support.garbage import ALLOCATIONS, rarely_collected
+from tilesmith.support.garbage import OLDER, YOUNG, rarely_collected
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +21,8 @@ def thresholds() -> Iterator[None]:
 def test_the_thresholds_come_back_with_the_last_that_leaves():
     with rarely_collected():
         with rarely_collected():
-            assert gc.get_threshold() == (ALLOCATIONS, 7, 9)
-        assert gc.get_threshold() == (ALLOCATIONS, 7, 9)
+            assert gc.get_threshold() == (YOUNG, OLDER, 9)
+        assert gc.get_threshold() == (YOUNG, OLDER, 9)
     assert gc.get_threshold() == (500, 7, 9)
 
 

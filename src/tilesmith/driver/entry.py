@@ -20,6 +20,7 @@ from tilesmith.runtime.remote.address import is_address
 from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import DeviceError, ModelError, UsageError
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
+from tilesmith.support.garbage import rarely_collected
 from tilesmith.support.logs import logger
 from tilesmith.support.options import Accuracy, Fallback, Options
 from tilesmith.support.precision import AUTO
@@ -118,6 +119,7 @@ def compile(
     return compiled(Request.of(**locals()))
 
 
+@rarely_collected()
 def compiled(request: Request) -> Executable:
     """The executable of a request.  Raises as `compile` does."""
     options = request.options
