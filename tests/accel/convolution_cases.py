@@ -10,7 +10,7 @@ from tilesmith.accel.convolution import Convolution
 def inputs(conv: Convolution, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     x = rng.integers(-128, 128, (conv.inputs, conv.height, conv.width), np.int8)
-    w = rng.integers(-128, 128, (conv.outputs, conv.inputs, *conv.kernel), np.int8)
+    w = rng.integers(-128, 128, (conv.outputs, conv.group, *conv.kernel), np.int8)
     scale = rng.uniform(1e-4, 1e-3, conv.outputs).astype(np.float32)
     offset = rng.uniform(-9, 9, conv.outputs).astype(np.float32)
     bias = [rng.integers(-9999, 9999, conv.outputs, np.int32)] if conv.has_bias else []
@@ -22,9 +22,9 @@ def wanted(conv: Convolution, low: int, given: list[np.ndarray]) -> np.ndarray:
     top, left, bottom, right = conv.padding
     x = np.pad(x, ((0, 0), (top, bottom), (left, right))).astype(np.int32)
     windows = np.lib.stride_tricks.sliding_window_view(x, conv.kernel, (1, 2))
-    sums = np.einsum(
-        "cyxij,ocij->oyx", windows[:, :: conv.stride, :: conv.stride], w.astype(np.int32)
-    )
+    windows = windows[:, :: conv.stride, :: conv.stride]
+    parts = zip(np.split(windows, conv.groups), np.split(w, conv.groups), strict=True)
+    sums = np.concatenate([np.einsum("cyxij,ocij->oyx", a, b.astype(np.int32)) for a, b in parts])
     *bias, scale, offset = factors[:, :, None, None]
     sums = sums + (bias[0] if conv.has_bias else 0)
     scale, offset = (x.view(np.float32).astype(np.float64) for x in (scale, offset))

@@ -39,8 +39,12 @@ MACHINE = Machine()
         ),
         Convolution(inputs=48, outputs=40, height=8, width=8, stride=2, has_bias=True),
         Convolution(inputs=20, outputs=32, height=6, width=6, kernel=(2, 3), padding=(0, 2, 1, 0)),
+        Convolution(
+            inputs=40, outputs=40, height=8, width=6, kernel=(3, 3), padding=(1,) * 4, groups=40
+        ),
+        Convolution(inputs=64, outputs=64, height=8, width=6, kernel=(3, 3), groups=16, stride=2),
     ],
-    ids=["dense", "3x3", "stride", "gathered", "uneven"],
+    ids=["dense", "3x3", "stride", "gathered", "uneven", "depthwise", "groups"],
 )
 def test_a_convolution_is_numpys(conv: Convolution, threads: int):
     given = inputs(conv, 3)

@@ -38,9 +38,13 @@ def drawn_machine(rng: random.Random) -> Machine:
 def drawn_convolution(rng: random.Random) -> Convolution:
     kernel = rng.randint(1, 3), rng.randint(1, 3)
     sides = kernel * 2
+    inputs, outputs, groups = rng.randint(1, 40), rng.randint(1, 60), 1
+    if rng.random() < 0.2:
+        inputs = outputs = (groups := rng.randint(2, 20)) * rng.choice((1, 1, 2, 4))
     return Convolution(
-        inputs=rng.randint(1, 40),
-        outputs=rng.randint(1, 60),
+        inputs=inputs,
+        outputs=outputs,
+        groups=groups,
         height=rng.randint(3, 10),
         width=rng.randint(3, 10),
         kernel=kernel,

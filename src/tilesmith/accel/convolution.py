@@ -3,8 +3,10 @@ rule.
 
 Values are packed in blocks of channels: inputs i8[blocks, height, width, block_in], weights
 i8[blocks out, blocks in, kernel height, kernel width, block_out, block_in], results like inputs
-with block_out.  A result is `max(round((sum + bias) * scale + offset), low)`, limited to i8.  Each
-channel has a scale, an offset and, if the layer has any, an integer bias; see `AluOp.RESCALE`.
+with block_out.  Groups of channels, as in depthwise convolutions, lie inside of blocks: a block of
+results reads its own channels only, and weights between groups are zeros.  A result is
+`max(round((sum + bias) * scale + offset), low)`, limited to i8.  Each channel has a scale, an
+offset and, if the layer has any, an integer bias; see `AluOp.RESCALE`.
 
     for tiles of output channels, rows and columns:      # `threads` tiles at a time
         for blocks of input channels:
@@ -46,6 +48,7 @@ class Convolution:
     stride: pixels from one window to the next one, in both directions.
     padding: rows of zeros above, columns to the left, rows below, columns to the right.
     has_bias: whether integers are added to the sums.
+    groups: number of groups of channels; each has as many outputs as inputs if there are several.
     """
 
     inputs: int
@@ -56,11 +59,16 @@ class Convolution:
     stride: int = 1
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     has_bias: bool = False
+    groups: int = 1
 
     def __post_init__(self) -> None:
         sizes = (self.inputs, self.outputs, *self.result, *self.kernel, self.stride)
         if min(sizes) < 1 or min(self.padding) < 0:
             raise UsageError(f"{self}: expected positive sizes, and windows inside the image")
+        if self.groups != 1 and (self.inputs != self.outputs or self.groups < 1):
+            raise UsageError(f"{self}: expected groups with as many outputs as inputs")
+        if self.inputs % self.groups:
+            raise UsageError(f"{self}: expected groups of equal sizes")
 
     @property
     def result(self) -> tuple[int, int]:
@@ -71,7 +79,26 @@ class Convolution:
 
     def blocks(self, machine: Machine) -> tuple[int, int]:
         """Blocks of output and of input channels; the last ones may be filled with zeros."""
-        return -(-self.outputs // machine.block_out), -(-self.inputs // machine.block_in)
+        out = -(-self.outputs // machine.block_out)
+        if self.groups > 1:
+            return out, out * self.read_blocks(machine)
+        return out, -(-self.inputs // machine.block_in)
+
+    def read_blocks(self, machine: Machine) -> int:
+        """Blocks of input channels that a block of results reads."""
+        if self.groups > 1:
+            return machine.block_out // machine.block_in
+        return self.blocks(machine)[1]
+
+    @property
+    def group(self) -> int:
+        """Input channels of a group."""
+        return self.inputs // self.groups
+
+    def has_blocks(self, machine: Machine) -> bool:
+        """Whether groups lie inside of blocks of results, and blocks of inputs too."""
+        sizes = () if self.groups == 1 else (self.group, machine.block_in)
+        return all(machine.block_out % n == 0 for n in sizes)
 
     @property
     def factors(self) -> int:
@@ -126,12 +153,12 @@ def predict(conv: Convolution, tiles: Tiles, machine: Machine) -> Prediction:
     a sum is loaded while another one is multiplied, and the first part of a tile also while another
     tile is rescaled; the busier unit determines the time.
     """
-    out, into = conv.blocks(machine)
+    out, _ = conv.blocks(machine)
     height, width = conv.result
     taps = math.prod(conv.kernel)
     rows, columns = _window(conv, tiles)
     many = out * height * width // (tiles.channels * tiles.rows * tiles.columns)
-    sums = into // tiles.inputs
+    sums = conv.read_blocks(machine) // tiles.inputs
     issue = machine.instruction_cycles
 
     def moved(memory: Memory, count: int, instructions: int) -> int:
@@ -140,8 +167,8 @@ def predict(conv: Convolution, tiles: Tiles, machine: Machine) -> Prediction:
 
     # Padding is not loaded: the share of the pixels of windows that the image has.
     inside = min(conv.height * conv.width / _pixels(conv), 1.0)
-    pixels = int(tiles.inputs * rows * columns * inside)
-    part = moved(Memory.INP, pixels, tiles.inputs)
+    blocks = _loaded(conv, tiles)
+    part = moved(Memory.INP, int(blocks * rows * columns * inside), blocks)
     part += moved(Memory.WGT, tiles.channels * tiles.inputs * taps, 1)
     cells = tiles.channels * tiles.rows * tiles.columns
     product = cells * tiles.inputs * taps * machine.gemm_cycles
@@ -157,6 +184,11 @@ def predict(conv: Convolution, tiles: Tiles, machine: Machine) -> Prediction:
         tile = later + max(part, product + 2 * issue + rescale)
         total = max(many * tile, store) + part + saved
     return Prediction(gemm_cycles, compute, load, store, total)
+
+
+def _loaded(conv: Convolution, tiles: Tiles) -> int:
+    """Blocks of input channels that are loaded at a time."""
+    return tiles.inputs if conv.groups == 1 else tiles.inputs * tiles.channels
 
 
 def _pixels(conv: Convolution) -> int:
@@ -180,7 +212,7 @@ def fits(conv: Convolution, tiles: Tiles, machine: Machine) -> bool:
     taps, threads = math.prod(conv.kernel), tiles.threads
     cells = threads * tiles.channels * tiles.rows * tiles.columns + conv.factors * out
     return (
-        threads * tiles.inputs * rows * columns <= machine.depth(Memory.INP)
+        threads * _loaded(conv, tiles) * rows * columns <= machine.depth(Memory.INP)
         and threads * tiles.channels * tiles.inputs * taps <= machine.depth(Memory.WGT)
         and cells <= min(machine.depth(Memory.ACC), machine.depth(Memory.OUT))
         and _shared_axis(conv, tiles, machine) is not None
@@ -225,12 +257,15 @@ def _shared_axis(conv: Convolution, tiles: Tiles, machine: Machine) -> int | Non
 
 def candidates(conv: Convolution, machine: Machine, threads: int) -> Iterator[Tiles]:
     """All tiles that divide the extents and fit the buffers."""
-    out, into = conv.blocks(machine)
+    if not conv.has_blocks(machine):
+        return
+    out, _ = conv.blocks(machine)
     height, width = conv.result
+    reads = conv.read_blocks(machine)
     for channels in _divisors(out):
         for rows in _divisors(height):
             for columns in _divisors(width):
-                for inputs in _divisors(into):
+                for inputs in _divisors(reads) if conv.groups == 1 else (reads,):
                     tiles = Tiles(channels, rows, columns, inputs, threads)
                     if fits(conv, tiles, machine):
                         yield tiles
@@ -241,18 +276,22 @@ def _divisors(n: int) -> list[int]:
 
 
 def choose(conv: Convolution, machine: Machine, threads: int = 2) -> Tiles:
-    """The tiles of least predicted time.
+    """The tiles of least predicted time; for one thread if there are none for several, as where all
+    extents are odd.
 
     Raises ScheduleError if none fit.
     """
-    found = min(
-        candidates(conv, machine, threads),
-        key=lambda tiles: predict(conv, tiles, machine).total,
-        default=None,
+    for number in (threads, 1):
+        found = min(
+            candidates(conv, machine, number),
+            key=lambda tiles: predict(conv, tiles, machine).total,
+            default=None,
+        )
+        if found is not None:
+            return found
+    raise ScheduleError(
+        f"{conv}: no tiles for {threads} virtual threads, or for one, fit the buffers"
     )
-    if found is None:
-        raise ScheduleError(f"{conv}: no tiles for {threads} virtual threads fit the buffers")
-    return found
 
 
 def expression(conv: Convolution, machine: Machine, low: int) -> tuple[te.Tensor, ...]:
@@ -266,7 +305,8 @@ def expression(conv: Convolution, machine: Machine, low: int) -> tuple[te.Tensor
     (height, width), (kh, kw), stride = conv.result, conv.kernel, conv.stride
     (top, left, *_), operand = conv.padding, machine.operand
     x = te.placeholder((into, conv.height, conv.width, machine.block_in), operand, "x")
-    w = te.placeholder((out, into, kh, kw, machine.block_out, machine.block_in), operand, "w")
+    reads = conv.read_blocks(machine)
+    w = te.placeholder((out, reads, kh, kw, machine.block_out, machine.block_in), operand, "w")
     p = te.placeholder((out, conv.factors, machine.block_out), "i32", "p")
     step = conv.row_step
     zero = te.const(0, operand)
@@ -279,12 +319,13 @@ def expression(conv: Convolution, machine: Machine, low: int) -> tuple[te.Tensor
     rows = (height - 1) * stride // step + kh
     columns = (width - 1) * stride + kw
     pixels = te.compute((into, rows, columns, machine.block_in), loaded, "pixels")
-    c, i, j = te.reduce_axis(into, "c"), te.reduce_axis(kh, "i"), te.reduce_axis(kw, "j")
+    c, i, j = te.reduce_axis(reads, "c"), te.reduce_axis(kh, "i"), te.reduce_axis(kw, "j")
     k = te.reduce_axis(machine.block_in, "k")
     apart = stride // step
 
     def term(o: Any, y: Any, z: Any, n: Any) -> Any:
-        pixel = pixels[c, y * apart + i, z * stride + j, k]
+        block = c if conv.groups == 1 else o * reads + c
+        pixel = pixels[block, y * apart + i, z * stride + j, k]
         return te.sum(pixel.astype("i32") * w[o, c, i, j, n, k].astype("i32"), axis=[c, i, j, k])
 
     sums = te.compute((out, height, width, machine.block_out), term, "sums")
@@ -393,16 +434,23 @@ def packed_weights(
 ) -> dict[str, np.ndarray]:
     """The parameters `w` and `p` of a program, the same for all images.
 
-    w: i8[outputs, inputs, kernel height, kernel width].
+    w: i8[outputs, inputs of a group, kernel height, kernel width].
     factors: i32[2 or 3, outputs], the bias if there is one, then the bits of scale and offset.
     """
-    out, into = conv.blocks(machine)
+    out, reads = conv.blocks(machine)[0], conv.read_blocks(machine)
     bo, bi = machine.block_out, machine.block_in
-    more_out, more_in = out * bo - conv.outputs, into * bi - conv.inputs
-    w = np.pad(w, ((0, more_out), (0, more_in), (0, 0), (0, 0)))
+    more_out = out * bo - conv.outputs
+    spread = np.zeros((out * bo, reads * bi, *conv.kernel), w.dtype)
+    if conv.groups == 1:
+        spread[: conv.outputs, : conv.inputs] = w
+    else:
+        channels = np.arange(conv.outputs)
+        first = channels % bo // conv.group * conv.group  # of the group, in its block
+        for n in range(conv.group):
+            spread[channels, first + n] = w[:, n]
     p = np.pad(factors, ((0, 0), (0, more_out)))
     return {
-        "w": w.reshape(out, bo, into, bi, *w.shape[2:]).transpose(0, 2, 4, 5, 1, 3),
+        "w": spread.reshape(out, bo, reads, bi, *conv.kernel).transpose(0, 2, 4, 5, 1, 3),
         "p": p.reshape(conv.factors, out, bo).transpose(1, 0, 2),
     }
 
