@@ -62,3 +62,34 @@ def residual_block(path: Path, kind: type[np.int8] | type[np.uint8] = np.int8) -
     y = m.quantised(m.node("Relu", [m.conv(c, 32, 48, 1, strides=[2, 2])]), 0.07)
     y = m.quantised(m.conv(y, 48, 16, 1), 0.09)
     return m.saved(path, [2, 16, 8, 8], y)
+
+
+def mobilenet_v1(path: Path, width: float, pixels: int) -> Path:
+    """MobileNetV1 (arXiv:1704.04861, table 1) with random weights: 27 convolutions, 13 of them
+    depthwise, and a dense layer.
+    """
+    m = Model(np.int8)
+    scale = 0.02
+    x = m.quantised("x", scale)
+
+    def layer(x: str, inputs: int, outputs: int, size: int, stride: int, groups: int = 1) -> str:
+        nonlocal scale
+        read = inputs // groups
+        y = m.conv(x, read, outputs, size, strides=[stride, stride], group=groups)
+        scale *= (read * size * size) ** 0.5 / 5  # the results fill a byte
+        return m.quantised(m.node("Relu", [y]), scale)
+
+    channels = int(32 * width)
+    x = layer(x, 3, channels, 3, 2)
+    for factor, stride in zip(
+        (2, 4, 4, 8, 8, 16, 16, 16, 16, 16, 16, 32, 32),
+        (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1),
+        strict=True,
+    ):
+        outputs = int(32 * width) * factor
+        x = layer(x, channels, channels, 3, stride, channels)
+        x = layer(x, channels, outputs, 1, 1)
+        channels = outputs
+    x = m.quantised(m.node("GlobalAveragePool", [x]), scale)
+    x = layer(x, channels, 10, 1, 1)
+    return m.saved(path, [1, 3, pixels, pixels], x)

@@ -17,13 +17,17 @@ import tilesmith as ts
 from tilesmith.accel import hosted
 from tilesmith.accel.convolution import Convolution, compiled
 from tilesmith.accel.machine import Machine
+from tilesmith.accel.offload import NOT_QUANTISED
 from tilesmith.accel.simulate import simulate
 from tilesmith.accel.text import parse
+from tilesmith.cli import execute
+from tilesmith.driver.entry import FallbackWarning
 from tilesmith.program.nodes import HostCall
+from tilesmith.support.errors import UnsupportedError
 
 from .convolution_cases import inputs as operands
 from .convolution_cases import wanted
-from .quantised_models import Model, residual_block
+from .quantised_models import Model, mobilenet_v1, residual_block
 
 
 def calls(exe: ts.Executable) -> int:
@@ -102,14 +106,86 @@ def test_dense_layers_equal_the_cpus(tmp_path: Path):
     np.testing.assert_array_equal(beside(rows), ts.compile(path)(rows))
 
 
-def test_what_the_accelerator_lacks_runs_on_the_cpu(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("channels", "group"), [(24, 1), (40, 8)], ids=["depthwise", "groups of 8"]
+)
+def test_groups_of_channels_inside_of_blocks_equal_the_cpus(
+    channels: int, group: int, tmp_path: Path
+):
     m = Model(np.int8)
     x = m.quantised("x", 0.05)
-    x = m.quantised(m.conv(x, 1, 16, 3, group=16), 0.05)  # depthwise
-    x = m.quantised(m.node("Tanh", [m.conv(x, 16, 16, 3)]), 0.01)
-    x = m.quantised(m.conv(x, 16, 16, 3, dilations=[2, 2]), 0.05)
-    path = m.saved(tmp_path / "m.onnx", [1, 16, 9, 9], x)
-    image = np.random.default_rng(6).standard_normal((1, 16, 9, 9), np.float32)
+    x = m.quantised(m.conv(x, group, channels, 3, group=channels // group, strides=[2, 2]), 0.3)
+    x = m.quantised(m.conv(x, channels, 16, 1), 0.3)
+    path = m.saved(tmp_path / "m.onnx", [1, channels, 9, 9], x)
+    image = np.random.default_rng(6).standard_normal((1, channels, 9, 9), np.float32) * 3
     beside = ts.compile(path, target="accel-sim")
-    assert calls(beside) == 0
+    assert calls(beside) == 2
     np.testing.assert_array_equal(beside(image), ts.compile(path)(image))
+
+
+def test_mobilenet_v1_runs_on_the_accelerator_and_equals_the_cpus(tmp_path: Path):
+    path = mobilenet_v1(tmp_path / "m.onnx", 0.25, 32)
+    image = np.random.default_rng(6).uniform(-2, 2, (1, 3, 32, 32)).astype(np.float32)
+    beside = ts.compile(path, target="accel-sim")
+    assert calls(beside) == 28
+    found = beside(image)
+    assert len(np.unique(found)) > 4
+    np.testing.assert_array_equal(found, ts.compile(path)(image))
+
+
+@pytest.fixture
+def partly_left(tmp_path: Path) -> Path:
+    """A model whose last convolution the accelerator runs, and three others that it can't."""
+    m = Model(np.int8)
+    x = m.quantised("x", 0.05)
+    x = m.quantised(m.conv(x, 8, 32, 3, group=2), 0.05)
+    x = m.quantised(m.node("Tanh", [m.conv(x, 32, 16, 3)]), 0.01)
+    x = m.quantised(m.conv(x, 16, 16, 3, dilations=[2, 2]), 0.05)
+    x = m.quantised(m.conv(x, 16, 16, 1), 0.05)
+    return m.saved(tmp_path / "m.onnx", [1, 16, 9, 9], x)
+
+
+def test_what_the_accelerator_lacks_runs_on_the_cpu_with_one_warning(partly_left: Path):
+    image = np.random.default_rng(6).standard_normal((1, 16, 9, 9), np.float32)
+    with pytest.warns(FallbackWarning) as warned:
+        beside = ts.compile(partly_left, target="accel-sim")
+    (told,) = (str(w.message) for w in warned)
+    assert "3 layers of target 'accel-sim' stay on the CPU" in told
+    assert f"conv ({NOT_QUANTISED})" in told
+    assert "conv (its kernel is dilated)" in told
+    assert "conv (its groups have other numbers of outputs than of inputs)" in told
+    assert calls(beside) == 1
+    np.testing.assert_array_equal(beside(image), ts.compile(partly_left)(image))
+
+
+def test_fallback_error_refuses_layers_that_would_stay_on_the_cpu(partly_left: Path):
+    with pytest.raises(UnsupportedError, match=r"can't run conv \(its groups .* on the CPU"):
+        ts.compile(partly_left, target="accel-sim", fallback="error")
+
+
+def test_a_layer_whose_tiles_fit_no_buffer_stays_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tilesmith.backend.accel.MACHINE", Machine(wgt_bytes=512))
+    m = Model(np.int8)
+    x = m.quantised(m.conv(m.quantised("x", 0.05), 16, 16, 3), 0.07)
+    path = m.saved(tmp_path / "m.onnx", [1, 16, 5, 7], x)
+    with pytest.warns(FallbackWarning, match=r"1 layers .* conv \(no tiles fit the buffers\)"):
+        assert calls(ts.compile(path, target="accel-sim")) == 0
+
+
+def test_explain_lists_each_layer_with_its_utilisation_or_why_it_stays(
+    partly_left: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = ["explain", str(partly_left), "--target", "accel-sim", "--repeats", "1"]
+    with pytest.warns(FallbackWarning):
+        assert execute([*words, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["layers"]
+        assert execute(words) == 0
+    shown = capsys.readouterr().out
+    assert len(rows) == 4
+    (own,) = (row for row in rows if "cycles" in row)
+    assert own["cycles"] > 0 and 0 < own["utilisation"] <= 1 <= own["of_bound"]
+    assert f"{own['cycles']} cycles of one image in 1 layers" in shown
+    for row in rows:
+        assert "cycles" in row or f"on the CPU: conv {row['name']} ({row['on_cpu']})" in shown

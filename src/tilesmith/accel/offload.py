@@ -4,8 +4,8 @@
       ->  host(x, w, [-c, s, t]) {function=accelerator}
 
 A dense layer is a convolution of 1 x 1 whose pixels are its rows.  A ReLU before the rounding is
-the least result.  Numbers stay those of a CPU with fused multiply-adds, to the bit.  What has
-another form, or no tiles that fit, stays on the CPU.
+the least result.  Numbers stay those of a CPU with fused multiply-adds, to the bit.  A layer of
+another form, or without tiles that fit, stays on the CPU; the pass says why.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.graph.control import Host
+from tilesmith.graph.evaluate import logical_array
+from tilesmith.graph.left import LeftLayer
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.rewriter import Result, Rewriter
 from tilesmith.ir.dtypes import f32, i8, i32
@@ -32,22 +34,44 @@ from .convolution import Convolution, compiled
 from .hosted import NAME, settings
 from .machine import Machine
 
+NOT_QUANTISED = "its result isn't scaled and rounded to signed bytes with a zero point of 0"
 
-def offload(graph: Graph, machine: Machine) -> Graph:
-    """`graph` with layers on the accelerator; the same object if there are none."""
+
+def offload(graph: Graph, machine: Machine) -> tuple[Graph, tuple[LeftLayer, ...]]:
+    """`graph` with layers on the accelerator, the same object if there are none; and the
+    convolutions and matrix products that stay on the CPU.
+    """
+    reasons: dict[Value, str] = {}
 
     def cast(r: Rewriter, n: Node) -> Result:
-        found = _layer(r, n)
-        if found is None:
+        found = _layer(r, n, machine)
+        if not isinstance(found, _Layer):
             return None
         try:
             kernel = compiled(found.conv, machine, low=found.low)
-        except ScheduleError:  # no tiles fit
+        except ScheduleError:
+            reasons[found.node.outputs[0]] = "no tiles fit the buffers"
             return None
         made = found.add(r, settings(found.conv, kernel))
         return made if n.outputs[0].dtype is i8 else r.add(n.op, made)
 
-    return Rewriter(graph, {Cast: (cast,)}).run()
+    graph = Rewriter(graph, {Cast: (cast,)}).run()
+    products = [n for n in graph.nodes if isinstance(n.op, (Conv, MatMul))]
+    return graph, tuple(
+        LeftLayer(n.loc, n.op.name, reasons.get(n.outputs[0]) or _reason(graph, n, machine))
+        for n in products
+    )
+
+
+def _reason(graph: Graph, product: Node, machine: Machine) -> str:
+    """Why a product that is no part of a layer stays on the CPU."""
+    if isinstance(product.op, Conv):
+        found = _shapes(product, machine, has_bias=False)
+    else:
+        constant = graph.constant.get(product.inputs[1])
+        w = None if constant is None else logical_array(constant)
+        found = _dense(product, w, has_bias=False)
+    return found if isinstance(found, str) else NOT_QUANTISED
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +135,7 @@ class _Chain:
         return None
 
 
-def _layer(r: Rewriter, cast: Node) -> _Layer | None:
+def _layer(r: Rewriter, cast: Node, machine: Machine) -> _Layer | None:
     """The layer whose quantised result is that of a cast; None if it has another form."""
     to = cast.outputs[0].dtype
     chain = _Chain(r, cast.inputs[0])
@@ -135,9 +159,11 @@ def _layer(r: Rewriter, cast: Node) -> _Layer | None:
     result = [n for n in cast.outputs[0].shape if isinstance(n, int)]
     if node is None or len(result) < cast.outputs[0].type.rank:
         return None
-    shapes = _shapes if isinstance(node.op, Conv) else _dense
-    conv = shapes(r, node, bias is not None)
-    if conv is None:
+    if isinstance(node.op, Conv):
+        conv = _shapes(node, machine, bias is not None)
+    else:
+        conv = _dense(node, r.array(node.inputs[1]), bias is not None)
+    if isinstance(conv, str):
         return None
     rows = [a.astype(np.float32) for _, a in (scale, offset)]
     behind = 2 if isinstance(node.op, Conv) else 0
@@ -169,43 +195,68 @@ def _limited(chain: _Chain, low: int) -> int | None:
     return low if least is None else max(low, round(least))
 
 
-def _dense(r: Rewriter, node: Node, has_bias: bool) -> Convolution | None:
-    """The shapes of a product of bytes with a constant matrix; None for others."""
-    op, (x, w) = node.op, node.inputs
+def _dense(node: Node, w: np.ndarray | None, has_bias: bool) -> Convolution | str:
+    """The shapes of a product of bytes with a constant matrix, or why the accelerator can't
+    compute it.
+
+    w: the second operand, if it is constant.
+    """
+    op, x = node.op, node.inputs[0]
     assert isinstance(op, MatMul)
     extents = [n for n in x.shape if isinstance(n, int)]
-    array = r.array(w)
-    if not (
-        x.dtype is w.dtype is i8 and node.outputs[0].dtype is i32 and not op.transpose_a
-        and len(extents) == x.type.rank >= 2 and array is not None and array.ndim == 2
-    ):  # fmt: skip
-        return None
-    outputs = array.shape[0 if op.transpose_b else 1]
-    rows = math.prod(extents[:-1])
+    if why := _operands(node):
+        return why
+    if w is None or w.ndim != 2:
+        return "its second operand isn't a constant matrix"
+    if op.transpose_a or x.type.rank < 2:
+        return "its rows are no rows of its first operand"
     return Convolution(
-        inputs=extents[-1], outputs=outputs, height=1, width=rows, has_bias=has_bias
+        inputs=extents[-1], outputs=w.shape[0 if op.transpose_b else 1], height=1,
+        width=math.prod(extents[:-1]), has_bias=has_bias,
     )  # fmt: skip
 
 
-def _shapes(r: Rewriter, node: Node, has_bias: bool) -> Convolution | None:
-    """The shapes of a convolution of bytes with two spatial axes; None for others."""
+def _shapes(node: Node, machine: Machine, has_bias: bool) -> Convolution | str:
+    """The shapes of a convolution of bytes with two spatial axes, or why the accelerator can't
+    compute it.
+    """
     op, (x, w) = node.op, node.inputs
     assert isinstance(op, Conv)
-    shape = (*x.shape, *w.shape)
-    sizes = [n for n in shape if isinstance(n, int)]
+    if why := _operands(node):
+        return why
+    sizes = [n for n in (*x.shape, *w.shape) if isinstance(n, int)]
     strides = set(op.strides or (1, 1))
-    if not (
-        x.dtype is w.dtype is i8 and node.outputs[0].dtype is i32 and op.groups == 1
-        and len(sizes) == len(shape) == 8 and set(op.dilations) <= {1} and len(strides) == 1
-    ):  # fmt: skip
-        return None
+    if len(sizes) != 8:
+        return f"it has {x.type.rank - 2} spatial axes, not 2"
+    if set(op.dilations) - {1}:
+        return "its kernel is dilated"
+    if len(strides) > 1:
+        return "its strides differ"
     _, inputs, height, width, outputs, _, kh, kw = sizes
+    if op.groups > 1 and inputs != outputs:
+        return "its groups have other numbers of outputs than of inputs"
     pads = op.pads or (0,) * 4
     padding = pads[0], pads[1], pads[2], pads[3]
-    return Convolution(
+    conv = Convolution(
         inputs=inputs, outputs=outputs, height=height, width=width, kernel=(kh, kw),
-        stride=strides.pop(), padding=padding, has_bias=has_bias,
+        stride=strides.pop(), padding=padding, has_bias=has_bias, groups=op.groups,
     )  # fmt: skip
+    if not conv.has_blocks(machine):
+        return f"its groups of {conv.group} channels don't divide blocks of {machine.block_out}"
+    return conv
+
+
+def _operands(node: Node) -> str:
+    """Why the matrix unit doesn't multiply the operands of a product; "" if it does."""
+    x, w = node.inputs
+    types = [v.dtype.name for v in (x, w)]
+    if not x.dtype is w.dtype is i8:
+        return f"its operands are {' and '.join(dict.fromkeys(types))}, not signed bytes"
+    if node.outputs[0].dtype is not i32:
+        return f"its sums are {node.outputs[0].dtype.name}, not i32"
+    if not (x.type.is_static and w.type.is_static):
+        return "its shapes are open"
+    return "" if x.type.size and w.type.size else "it has no elements"
 
 
 def _of_channels(array: np.ndarray, channels: int, behind: int) -> np.ndarray | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tilesmith.accel.machine import Machine
 from tilesmith.accel.offload import offload
+from tilesmith.graph.left import LeftLayer
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.factors import Choice as FactorChoice
 from tilesmith.graph.passes.factors import Factors
@@ -26,7 +27,7 @@ def signed_bytes(target: Target) -> FactorChoice:
     return lambda op, x, w: Factors(i8, i8)
 
 
-def _offload(graph: Graph) -> Graph:
+def _offload(graph: Graph) -> tuple[Graph, tuple[LeftLayer, ...]]:
     return offload(graph, MACHINE)
 
 

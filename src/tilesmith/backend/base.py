@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilesmith.codegen.kernel import Kernel
+from tilesmith.graph.left import LeftLayer
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.columns import Choice as ColumnsChoice
@@ -139,8 +140,8 @@ class Backend:
         None if the backend has only kernels.
     predict: predicts the seconds of a kernel in final form, from the number of threads and the
         memory level of each argument.
-    offload: gives layers to another machine, as nodes that the host computes; None if there is
-        none.
+    offload: gives layers to another machine, as nodes that the host computes, and tells those that
+        stay; None if there is no other machine.
     """
 
     name: str
@@ -160,4 +161,4 @@ class Backend:
     tools: Toolchain
     bare: Callable[[Func, Target], str] | None
     predict: Callable[[Func, Target, int, Sequence[Place]], float]
-    offload: Callable[[Graph], Graph] | None = None
+    offload: Callable[[Graph], tuple[Graph, tuple[LeftLayer, ...]]] | None = None

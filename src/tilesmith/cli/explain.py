@@ -27,6 +27,7 @@ from tilesmith.support.errors import UsageError
 
 from .arguments import InputOption, JsonFlag, ModelArgument, SeedOption, with_options
 from .console import milliseconds, print_json, print_table, progress, size_text
+from .explain_layers import layer_rows, show_layers
 from .models import chosen_inputs, open_model
 
 
@@ -70,11 +71,13 @@ def command(
         told = {"precision": chosen_types} if chosen_types else {}
         told["arena_bytes"] = exe.program.arena_bytes
         told["computed_again"] = exe.program.metadata.get("computed_again", 0)
+        told |= {"layers": layers} if (layers := layer_rows(exe.program)) else {}
         print_json({"model": str(model), **totals, **told, "kernels": rows})
     elif kernel is not None:
         _show_one(kernel, profile)
     else:
         _show_table(model.name, profile, exe.program.target, top)
+        show_layers(layer_rows(exe.program))
         if again := exe.program.metadata.get("computed_again"):
             arena = size_text(exe.program.arena_bytes)
             print(f"arena {arena}: {again} kernels compute values again")

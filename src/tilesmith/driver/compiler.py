@@ -70,6 +70,7 @@ def compile_model(
             program = compile_program(graph, session, saved, workers)
     told = {
         "narrowed": [n.to_json() for n in session.narrowed],
+        "left": session.left,
         "indices": index_limits(graph),
         **facts(request.model, request.signature),
     }

@@ -172,13 +172,11 @@ def _made(request: Request, exported: Exported | None) -> Executable:
         told = {**program.metadata, "precision": decisions.to_json()}
         program = replace(program, metadata=told)
     if program.needs_callbacks:
-        from .entry import warn_of_fallback
-
         warn_of_fallback(program)
     if program.parts:
-        from .entry import warn_of_cpu
-
         warn_of_cpu(program)
+    if "left" in program.metadata:
+        warn_of_left(program)
     specialise = request.specialise
     if specialise is None or (specialise == "auto" and not program.symbols):
         fixed, background = [], None
@@ -388,6 +386,21 @@ def warn_of_cpu(program: Program) -> None:
     warnings.warn(
         f"{sum(n for *_, n in told)} operators run on the CPU, not on {program.target.name!r}: "
         f'{shown} ({reasons}), and {count} values are copied; fallback="error" refuses them',
+        FallbackWarning,
+        stacklevel=3,
+    )
+
+
+def warn_of_left(program: Program) -> None:
+    """Log one warning that counts the layers that stay on the CPU beside the target's other
+    machine, and says why.
+    """
+    from tilesmith.graph.left import LeftLayer, counted
+
+    left = [LeftLayer(*x) for x in program.metadata["left"]]
+    warnings.warn(
+        f"{len(left)} layers of target {program.target.name!r} stay on the CPU: {counted(left)}; "
+        'fallback="error" refuses them',
         FallbackWarning,
         stacklevel=3,
     )

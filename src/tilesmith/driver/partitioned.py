@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilesmith.graph.control import Control, Host, If, Loop
+from tilesmith.graph.left import LeftLayer, counted
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.graph.parts import Download, Part, Upload, verify_places
@@ -140,11 +141,7 @@ def _is_light(node: Node) -> bool:
 
 def _counted(reasons: Mapping[Node, str]) -> str:
     """Operators with their reasons, for a message."""
-    counts = Counter((n.op.name, why) for n, why in reasons.items())
-    return ", ".join(
-        f"{name}{f' x{count}' if count > 1 else ''} ({why})"
-        for (name, why), count in counts.most_common()
-    )
+    return counted(LeftLayer(n.loc, n.op.name, why) for n, why in reasons.items())
 
 
 def on_cpu(session: Session) -> Session:

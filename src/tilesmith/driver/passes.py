@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilesmith.backend import LoopPass
 from tilesmith.codegen.math import expand_functions
 from tilesmith.graph.control import everywhere
+from tilesmith.graph.left import counted
 from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.graph.passes.algebra import algebra
 from tilesmith.graph.passes.append import append
@@ -49,6 +50,7 @@ from tilesmith.ops.base import Op
 from tilesmith.perf.cost import Place
 from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.windows import windows
+from tilesmith.support.errors import UnsupportedError
 
 from .precision import precision_pass
 from .session import Session
@@ -127,7 +129,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
         halos = (("halo", lambda g: add_halos(g, session.choose)),)
     offload: tuple[tuple[str, GraphPass], ...] = ()
     if session.backend.offload is not None:
-        offload = (("offload", session.backend.offload), ("dce-again", dce))
+        offload = (("offload", lambda g: offloaded(g, session)), ("dce-again", dce))
     lines: tuple[tuple[str, GraphPass], ...] = ()
     if session.backend.lines is not None:
         lines = (("divide-lines", lambda g: divide_long_lines(g, session)),)
@@ -210,8 +212,25 @@ def divide_long_lines(
     return divide_lines(graph, device, lines.longest, may_divide, session.options.is_strict)
 
 
+def offloaded(graph: Graph, session: Session) -> Graph:
+    """The graph with layers on another machine.  The session gets those that stay on the CPU.
+
+    Raises UnsupportedError if some stay and options refuse that.
+    """
+    assert session.backend.offload is not None
+    graph, left = session.backend.offload(graph)
+    if left and session.options.fallback == "error":
+        raise UnsupportedError(
+            f"target {session.target.name!r} can't run {counted(left)}; "
+            'fallback="warn" runs them on the CPU'
+        )
+    session.left.extend(left)
+    return graph
+
+
 def optimise(graph: Graph, session: Session) -> Graph:
     """The graph as fused groups with layouts."""
+    session.left.clear()
     for name, run in graph_passes(session):
         with session.timings.stage("graph"), session.timings.stage(name):
             graph = run(graph)

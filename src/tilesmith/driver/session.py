@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from tilesmith.backend import Backend, backend_of
 from tilesmith.frontend.common.symbols import Narrowing
+from tilesmith.graph.left import LeftLayer
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.choices import V
 from tilesmith.ir.target import Target
@@ -89,6 +90,7 @@ class Session:
         records: files of external data, and templates that users registered.
     fitted_share: see `FITTED_SHARE`.
     narrowed: collects the dimensions that nodes of the model restrict.
+    left: collects the layers that stay on the CPU where the target has another machine beside it.
     """
 
     options: Options
@@ -101,6 +103,7 @@ class Session:
     outside: set[str] = field(default_factory=set)
     fitted_share: float = FITTED_SHARE
     narrowed: list[Narrowing] = field(default_factory=list)
+    left: list[LeftLayer] = field(default_factory=list)
 
     @staticmethod
     def of(options: Options | None, **overrides: Any) -> Session:
