@@ -282,3 +282,19 @@ def test_loops_that_an_intrinsic_of_tvm_computes_stay_and_give_its_result():
 def test_loops_that_do_not_compute_an_intrinsic_of_tvm_are_refused():
     with pytest.raises(ScheduleError, match="cannot tensorize"):
         _product(8)
+
+
+def test_a_reduction_of_a_user_takes_the_elements_where_a_condition_holds():
+    k = te.reduce_axis((0, 9), name="k")
+    A = te.placeholder((9,), "int32", name="A")
+    place = te.comm_reducer(
+        lambda a, b: tuple(te.if_then_else(a[1] >= b[1], x, y) for x, y in zip(a, b, strict=True)),
+        lambda t0, t1: (tvm.tir.const(-1, t0), te.min_value(t1)),
+        name="argmax",
+    )
+    values = (tvm.tir.Cast("int32", k.var), A[k])
+    at, most = te.compute((1,), lambda _: place(values, axis=k, where=A[k] < 5), name="B")
+    f = tvm.build(te.create_schedule(at.op), [A, at, most])
+    results = [tvm.nd.empty((1,), "int32") for _ in range(2)]
+    f(np.int32([3, 7, 1, 4, 9, 4, 0, 5, 2]), *results)
+    assert [r[0] for r in results] == [3, 4]

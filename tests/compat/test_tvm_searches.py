@@ -107,6 +107,13 @@ def _sum_of_product(n: int, dtype: str) -> list[te.Tensor]:
     return [a, b, c, te.compute((n, n), lambda i, j: product[i, j] + c[i, j], name="out")]
 
 
+def test_a_workload_may_have_a_name_of_its_own():
+    auto_scheduler.register_workload("first", f=_sum_of_product)
+    auto_scheduler.register_workload("second")(_sum_of_product)
+    for name in ("first", "second"):
+        assert name in auto_scheduler.SearchTask(name, args=(8, "float32")).workload_key
+
+
 def test_a_generated_schedule_is_found_logged_and_applied(tmp_path: Path):
     log = tmp_path / "sum.json"
     target = tvm.target.Target("llvm")

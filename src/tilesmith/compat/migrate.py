@@ -73,16 +73,12 @@ class _Form:
     dropped: tuple[str, ...] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
 
-    def made(self, args: Mapping[str, cst.Arg]) -> cst.Call:
-        values: dict[str, Any] = {
-            n: cst.parse_expression(source) for n, source in self.defaults.items()
-        }
-        values |= {n: _native(a) if n == "target" else a.value for n, a in args.items()}
-        tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-        places = [cst.Arg(values[n]) for n in self.places if n in values]
-        named = [cst.Arg(v, cst.Name(n), equal=tight)
-                 for n in self.named if (v := values.get(n)) is not None]  # fmt: skip
-        return cst.Call(cst.parse_expression(self.ours), [*places, *named])
+    def made(self, args: Mapping[str, cst.Arg]) -> cst.BaseExpression:
+        values = {n: _native(a) if n == "target" else _source(a.value) for n, a in args.items()}
+        values = {**self.defaults, **values}
+        places = [values[n] for n in self.places if n in values]
+        named = [f"{n}={values[n]}" for n in self.named if values.get(n)]
+        return cst.parse_expression(f"{self.ours}({', '.join([*places, *named])})")
 
 
 _FORMS = {
@@ -111,12 +107,16 @@ _IMPORTS = {
 """For the names that a migrated program uses: module, object and alias of their import."""
 
 
-def _native(target: cst.Arg) -> cst.BaseExpression | None:
-    """Our name of a target as source; None for this machine."""
+def _source(node: cst.CSTNode) -> str:
+    return cst.Module([]).code_for_node(node)
+
+
+def _native(target: cst.Arg) -> str:
+    """Our name of a target as source; empty for this machine."""
     if not isinstance(target.value, cst.SimpleString):
         raise UsageError("write the target as a text such as 'llvm -mcpu=haswell', or leave it out")
     native = Target(target.value.raw_value).native
-    return None if native is None else cst.SimpleString(repr(native))
+    return "" if native is None else repr(native)
 
 
 def _index(call: cst.Call) -> cst.BaseExpression:
@@ -142,12 +142,17 @@ def _bound(call: cst.Call, function: Any) -> dict[str, Any]:
 
 def _check_same(call: cst.Call, name: str) -> None:
     """Raises UsageError if ours lacks an argument of the call."""
-    shim = _value(tvm, name.split(".")[1:])
+    shim = _shim(name)
     root, *parts = OURS[name].split(".")
     theirs, ours = _bound(call, shim), _bound(call, _value({"te": te, "np": np}[root], parts))
     for p in inspect.signature(shim).parameters.values():
         if p.default is not p.empty and theirs.get(p.name) is not ours.get(p.name):
             raise UsageError(f"{OURS[name]} has no argument {p.name}")
+
+
+def _shim(name: str) -> Any:
+    """What a name of TVM means in the shim."""
+    return _value(tvm, name.split(".")[1:])
 
 
 def _value(root: Any, parts: Sequence[str]) -> Any:
@@ -212,7 +217,7 @@ class _Renamed(cst.CSTTransformer):
 
     def _check(self, name: str, node: cst.Call) -> None:
         """Raises UsageError if ours lacks an argument that has an effect."""
-        form, args = _FORMS[name], _bound(node, _value(tvm, name.split(".")[1:]))
+        form, args = _FORMS[name], _bound(node, _shim(name))
         form.made(args)
         for key in args.keys() - {*form.places, *form.named}:
             value = args[key].value
@@ -230,7 +235,7 @@ class _Renamed(cst.CSTTransformer):
             return _index(updated_node)
         if name in _FORMS and original_node.func not in self._refused:
             self.used.add(_FORMS[name].ours.split(".")[0])
-            return _FORMS[name].made(_bound(updated_node, _value(tvm, name.split(".")[1:])))
+            return _FORMS[name].made(_bound(updated_node, _shim(name)))
         if not isinstance(func, cst.Attribute):
             return updated_node
         method = func.attr.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -359,7 +360,11 @@ class Param(Expr):
             name, value, low, high = "", name, value, low
         self._name = name or "param"
         super().__init__(ir.Var(self._name, as_type(type).dtype))
-        self._low, self._high = (None if n is None else self._checked(n) for n in (low, high))
+        self._low, self._high = -math.inf, math.inf
+        if low is not None:
+            self._low = self._checked(low)
+        if high is not None:
+            self._high = self._checked(high)
         self._value = None if value is None else self._checked(value)
         self.source = Source(self, 0, self._name, self.ir.dtype)
         PARAMS[self.ir] = self
@@ -375,9 +380,8 @@ class Param(Expr):
             dtype.is_bool or fits(number, dtype)
         ):  # fmt: skip
             raise UsageError(f"{self._name}: expected a number of type {dtype}, found {value!r}")
-        low, high = getattr(self, "_low", None), getattr(self, "_high", None)
-        if (low is not None and number < low) or (high is not None and number > high):
-            raise UsageError(f"{self._name}: expected {low} to {high}, found {value!r}")
+        if not self._low <= number <= self._high:
+            raise UsageError(f"{self._name}: expected {self._low} to {self._high}, found {value!r}")
         return number
 
     def set(self, value: Any) -> None:

@@ -7,6 +7,7 @@ value, Halide's language leaves the result undefined.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NoReturn
 
 import numpy as np
@@ -318,18 +319,16 @@ def mux(index: Any, values: Any) -> Expr:
     return made
 
 
-def min(a: Any, *more: Any) -> Expr:
-    made = as_expr(a) if not more else a
-    for b in more:
-        made = binary("min", made, b)
-    return made
+def _folded(op: str) -> Callable[..., Expr]:
+    def fold(a: Any, *more: Any) -> Expr:
+        return as_expr(reduce(lambda x, y: binary(op, x, y), more, a))
+
+    fold.__name__ = op
+    fold.__doc__ = f"The {op}imum of the operands."
+    return fold
 
 
-def max(a: Any, *more: Any) -> Expr:
-    made = as_expr(a) if not more else a
-    for b in more:
-        made = binary("max", made, b)
-    return made
+min, max = _folded("min"), _folded("max")
 
 
 def clamp(e: Any, low: Any, high: Any) -> Expr:

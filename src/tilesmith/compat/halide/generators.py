@@ -134,30 +134,27 @@ class Generator:
         for name, value in declared.items():
             if isinstance(value, GeneratorParam):
                 setattr(self, name, value.checked(name, params.get(name, value.default)))
-            elif isinstance(value, Input):
-                self._add_input(name, value)
-            elif isinstance(value, Output):
-                self._add_output(name, value)
+            elif isinstance(value, (Input, Output)):
+                self._declare(name, value)
         self.configure()
         self._pipeline: Pipeline | None = None
 
-    def _add_input(self, name: str, declared: Input) -> Any:
-        self.inputs[name] = declared.made(name)
-        setattr(self, name, self.inputs[name])
-        return self.inputs[name]
-
-    def _add_output(self, name: str, declared: Output) -> Any:
-        self.outputs[name] = Func(name), declared
-        setattr(self, name, self.outputs[name][0])
-        return self.outputs[name][0]
+    def _declare(self, name: str, declared: Input | Output) -> Any:
+        if isinstance(declared, Input):
+            made = self.inputs[name] = declared.made(name)
+        else:
+            made = Func(name)
+            self.outputs[name] = made, declared
+        setattr(self, name, made)
+        return made
 
     def add_input(self, name: str, type: Type, dimensions: int | None = None) -> Any:
         """One more input, for `configure`."""
-        return self._add_input(name, Input(type, dimensions))
+        return self._declare(name, Input(type, dimensions))
 
     def add_output(self, name: str, type: Type, dimensions: int) -> Func:
         """One more output, for `configure`."""
-        return self._add_output(name, Output(type, dimensions))
+        return self._declare(name, Output(type, dimensions))
 
     def configure(self) -> None:
         """Add inputs and outputs that depend on parameters."""

@@ -5,7 +5,7 @@ Func without a place of their own are inlined first, so that only stored Funcs h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilesmith.ir import expr as ir
@@ -72,6 +72,13 @@ class Known:
             for condition in self.where:
                 facts = facts.assuming(condition)
         return facts
+
+    def reads(self, box: Box, pure: Sequence[Expr]) -> Iterator[tuple[Load, Context]]:
+        """What the definition reads while coordinates run over `box`, and what is known there."""
+        for roots, inside in (((*self.args, *self.values), True), (self.where, False)):
+            facts = self.context(box, pure, inside)
+            for load in loads(roots):
+                yield load, facts
 
 
 class Resolved:
@@ -183,11 +190,8 @@ class Resolved:
             box = self._bounded(func, needed[func])
             needed[func] = self._own(func, box, is_output=func in asked)
             for d in self.definitions[func]:
-                pure = func.definitions[0].args
-                for roots, inside in (((*d.args, *d.values), True), (d.where, False)):
-                    facts = d.context(needed[func], pure, inside)
-                    for load in loads(roots):
-                        self._need(func, load, facts, needed, asked)
+                for load, facts in d.reads(needed[func], func.definitions[0].args):
+                    self._need(func, load, facts, needed, asked)
         return needed
 
     def _need(
@@ -260,15 +264,14 @@ class Resolved:
         whole = box
         pure = func.definitions[0].args
         for d in self.definitions[func][1:]:
-            for roots, inside in (((*d.args, *d.values), True), (d.where, False)):
-                facts = d.context(box, pure, inside)
-                read = [n.indices for n in loads(roots) if n.buffer in func.sources]
-                for place in [d.args, *read] if inside else read:
-                    ends = [
-                        own if index is v else bounds(index, facts, func, None)
-                        for index, v, own in zip(place, pure, box, strict=True)
-                    ]
-                    whole = _union(whole, ends)
+            used = [(n.indices, facts) for n, facts in d.reads(box, pure)
+                    if n.buffer in func.sources]  # fmt: skip
+            for place, facts in [(d.args, d.context(box, pure)), *used]:
+                ends = [
+                    own if index is v else bounds(index, facts, func, None)
+                    for index, v, own in zip(place, pure, box, strict=True)
+                ]
+                whole = _union(whole, ends)
         return whole
 
 

@@ -112,7 +112,8 @@ class Stages:
 
     def _add(self, func: Function, number: int, d: Known, chain: Chain) -> None:
         if number == 0:
-            self._compute(func, d.values, chain)
+            chain.made.append(self._computed(func, chain, lambda where: self._reads(
+                d.values, self._coordinates(chain, func, where))))  # fmt: skip
             chain.loops.append(self._loop(func, d, chain.values[0]))
             return
         chain.is_combined = False
@@ -154,15 +155,6 @@ class Stages:
         names = func.arg_names[::-1]
         return te.compute(
             extents(chain.box), lambda *where: tuple(values(where)), func.name(), names
-        )
-
-    def _compute(self, func: Function, values: Sequence[Expr], chain: Chain) -> None:
-        chain.made.append(
-            self._computed(
-                func,
-                chain,
-                lambda where: self._reads(values, self._coordinates(chain, func, where)),
-            )
         )
 
     def _reduce(
@@ -299,8 +291,7 @@ class Stages:
             if n.buffer not in func.sources
         )
         inputs = [*tensors] if start else [*tensors, *old]
-        self._check_images(func, d, (*d.args, *d.values), chain.box, inside=True)
-        self._check_images(func, d, (*d.where, *start), chain.box, inside=False)
+        self._check_images(func, [d, *self._definitions[: len(chain.loops) == 1]], chain.box)
         order = self._order(func, d, [*d.ranges, *pure])
         lows = dict(zip(func.definitions[0].args, chain.box, strict=True))
 
@@ -379,15 +370,9 @@ class Stages:
             )
         return list(reversed(inner_first.values()))
 
-    def _check_images(
-        self, func: Function, d: Known, roots: tuple[Expr, ...], box: Box, inside: bool
-    ) -> None:
-        """Raises UsageError for a read outside of an image: loops have no checks.
-
-        inside: whether the conditions of the domain hold for `roots`.
-        """
-        facts = d.context(box, func.definitions[0].args, inside)
-        for load in loads(roots):
+    def _check_images(self, func: Function, definitions: Sequence[Known], box: Box) -> None:
+        """Raises UsageError for a read outside of an image: loops have no checks."""
+        for load, facts in (r for d in definitions for r in d.reads(box, func.definitions[0].args)):
             source = load.buffer
             if isinstance(source, Source) and not isinstance(source.owner, Function):
                 whole = self._places[source][1]

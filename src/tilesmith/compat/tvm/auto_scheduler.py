@@ -24,16 +24,14 @@ _WORKLOADS: dict[str, Callable[..., Sequence[te.Tensor]]] = {}
 
 def register_workload(func: Any = None, f: Any = None, override: bool = False) -> Any:
     """Name a function for tasks.  The function returns the parameters of a computation."""
-    if func is None or isinstance(func, str):
-        return lambda found: _registered(func or found.__name__, found)
-    return _registered(func.__name__, func)
+    name = func if isinstance(func, str) else None
 
+    def registered(found: Any) -> Any:
+        _WORKLOADS[name or found.__name__] = found
+        return found
 
-def _registered(
-    name: str, func: Callable[..., Sequence[te.Tensor]]
-) -> Callable[..., Sequence[te.Tensor]]:
-    _WORKLOADS[name] = func
-    return func
+    given = f if f is not None else func
+    return registered(given) if callable(given) else registered
 
 
 class RecordToFile:

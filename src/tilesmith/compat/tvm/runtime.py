@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,18 +39,7 @@ def device(dev_type: str, dev_id: int = 0) -> Device:
     return Device("cpu" if kind in ("llvm", "c", "cpu") else kind, dev_id)
 
 
-def cpu(dev_id: int = 0) -> Device:
-    return Device("cpu", dev_id)
-
-
-def cuda(dev_id: int = 0) -> Device:
-    return Device("cuda", dev_id)
-
-
-def opencl(dev_id: int = 0) -> Device:
-    return Device("opencl", dev_id)
-
-
+cpu, cuda, opencl = (partial(Device, kind) for kind in ("cpu", "cuda", "opencl"))
 gpu = cuda
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from tilesmith import te
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.dtypes import dtype as to_dtype
-from tilesmith.ir.expr import Expr, Var, const
+from tilesmith.ir.expr import Expr, Var, as_expr, const
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 from tilesmith.support.errors import UsageError
 from tilesmith.te.tensor import MAX, MIN, PROD, SUM
@@ -87,44 +87,45 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> str:
     return dom if isinstance(dom, str) else tag
 
 
-def _reducer(reducer: te.Reducer) -> Callable[..., Any]:
-    over = getattr(te, reducer.name)
+def _reduction(over: Callable[..., Any], identity: Callable[..., Any], name: str) -> Any:
+    """The function of a reduction with TVM's arguments.
+
+    over: ours.
+    identity: maps element types to the neutral element, or to a tuple of them.
+    """
 
     def reduce(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
         if init is not None:
             raise UsageError(
-                f"te.{reducer.name}(init=): a reduction starts from its neutral element here; add "
-                "the start in a compute of its own"
+                f"te.{name}(init=): a reduction starts from its neutral element here; add the "
+                "start in a compute of its own"
             )
         if where is not None:
-            typed = expr if isinstance(expr, Expr) else expr.__as_expr__()
-            (neutral,) = reducer.identity((typed.dtype,))
-            expr = te.select(where, typed, neutral)
+            values = [as_expr(e) for e in (expr if isinstance(expr, (tuple, list)) else (expr,))]
+            start = identity(*(v.dtype for v in values))
+            starts = start if isinstance(start, (tuple, list)) else (start,)
+            chosen = tuple(te.select(where, v, s) for v, s in zip(values, starts, strict=True))
+            expr = chosen if isinstance(expr, (tuple, list)) else chosen[0]
         return over(expr, axis)
 
-    reduce.__name__ = reducer.name
-    reduce.__doc__ = f"The {reducer.name} of `expr` over reduction axes, where `where` holds."
+    reduce.__name__ = name
+    reduce.__doc__ = f"The {name} of `expr` over reduction axes, where `where` holds."
     return reduce
 
 
-sum = _reducer(SUM)  # named as in TVM, te.sum
-prod = _reducer(PROD)
-min = _reducer(MIN)
-max = _reducer(MAX)
+def _known(reducer: te.Reducer) -> Any:
+    over = getattr(te, reducer.name)
+    return _reduction(over, lambda *dtypes: reducer.identity(dtypes), reducer.name)
+
+
+sum, prod, min, max = map(_known, (SUM, PROD, MIN, MAX))  # named as in TVM
 
 
 def comm_reducer(
     fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
 ) -> Callable[..., Any]:
     """A reduction by a user's function of two values, or of two tuples of values."""
-    over = te.comm_reducer(fcombine, fidentity, name)
-
-    def reduce(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
-        if where is not None or init is not None:
-            raise UsageError(f"{name}: select the values in the expression; no where= or init=")
-        return over(expr, axis)
-
-    return reduce
+    return _reduction(te.comm_reducer(fcombine, fidentity, name), fidentity, name)
 
 
 def min_value(dtype: str | DType) -> Expr:

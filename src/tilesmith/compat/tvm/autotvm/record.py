@@ -59,21 +59,25 @@ def decode(row: str) -> tuple[_Key, Decisions, MeasureResult]:
 
 def load_from_file(filename: str | Path) -> Iterator[tuple[_Key, Decisions, MeasureResult]]:
     """The measurements in a log.  Raises ModelError for a line of another form."""
-    for row in Path(filename).read_text(encoding="utf-8").splitlines():
-        if row and not row.startswith("#"):
-            yield decode(row)
+    yield from map(decode, _rows(filename))
 
 
-def _best(filenames: Sequence[str | Path]) -> dict[_Key, Decisions]:
-    least: dict[_Key, tuple[float, Decisions]] = {}
-    for filename in filenames:
-        for key, decisions, result in load_from_file(filename):
-            if result.error_no or not result.costs:
-                continue
-            cost = sum(result.costs) / len(result.costs)
-            if key not in least or cost < least[key][0]:
-                least[key] = cost, decisions
-    return {key: decisions for key, (_, decisions) in least.items()}
+def _rows(filename: str | Path) -> Iterator[str]:
+    rows = Path(filename).read_text(encoding="utf-8").splitlines()
+    return (row for row in rows if row and not row.startswith("#"))
+
+
+def _best(filenames: Sequence[str | Path]) -> dict[_Key, tuple[float, Decisions, str]]:
+    """The least time in logs, the decisions and the line, by template and arguments."""
+    least: dict[_Key, tuple[float, Decisions, str]] = {}
+    for row in (row for f in filenames for row in _rows(f)):
+        key, decisions, result = decode(row)
+        if result.error_no or not result.costs:
+            continue
+        cost = sum(result.costs) / len(result.costs)
+        if key not in least or cost < least[key][0]:
+            least[key] = cost, decisions, row
+    return least
 
 
 class apply_history_best:  # named as in TVM
@@ -81,7 +85,7 @@ class apply_history_best:  # named as in TVM
 
     def __init__(self, records: Any) -> None:
         files = records if isinstance(records, (list, tuple)) else (records,)
-        self._best = _best(files)
+        self._best = {key: decisions for key, (_, decisions, _) in _best(files).items()}
 
     def __enter__(self) -> apply_history_best:
         _BEST.append(self._best)
@@ -99,13 +103,8 @@ def best_of(name: str, args: Sequence[Any]) -> Decisions | None:
 
 def pick_best(in_file: str | Path, out_file: str | Path) -> None:
     """Write the best line for each template and its arguments to another log."""
-    least: dict[_Key, tuple[float, str]] = {}
-    for row in Path(in_file).read_text(encoding="utf-8").splitlines():
-        key, _, result = decode(row)
-        cost = sum(result.costs) / len(result.costs) if not result.error_no else float("inf")
-        if key not in least or cost < least[key][0]:
-            least[key] = cost, row
-    write_text(Path(out_file), "".join(f"{row}\n" for _, row in least.values()))
+    rows = (row for _, _, row in _best([in_file]).values())
+    write_text(Path(out_file), "".join(f"{row}\n" for row in rows))
 
 
 def _key(name: str, args: Any) -> _Key:
