@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from shutil import which
 
 import numpy as np
@@ -15,14 +16,19 @@ from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
 from tilesmith.accel.alu import LOW, A, AluOp, B, C
+from tilesmith.accel.bus import Register, run_on
+from tilesmith.accel.convolution import Convolution, compiled, packed, unpacked
 from tilesmith.accel.machine import Machine
+from tilesmith.accel.prepared import prepared
 from tilesmith.accel.reference import operation
 from tilesmith.accel.rtl.accelerator import Accelerator
 from tilesmith.accel.rtl.expressions import logic
 from tilesmith.accel.rtl.verilate import Hardware
 from tilesmith.accel.simulate import simulate
-from tilesmith.support.errors import UnsupportedError
+from tilesmith.accel.text import parse
+from tilesmith.support.errors import DeviceError, UnsupportedError
 
+from .convolution_cases import inputs, wanted
 from .streams import Stream
 
 SMALL = Machine(
@@ -111,18 +117,55 @@ def test_machines_beyond_the_widths_of_the_hardware_are_refused(machine: Machine
 
 
 @pytest.mark.skipif(which("c++") is None, reason="needs a C++ compiler")
-def test_the_hardware_computes_what_the_simulator_computes_in_as_many_cycles(tmp_path):
-    hardware = Hardware(SMALL, tmp_path)
-    jobs, expected = [], []
+def test_the_hardware_behind_a_bus_computes_what_the_simulators_do_in_as_many_cycles(
+    tmp_path: Path,
+):
+    """One test, since building takes a minute."""
+    with Hardware(SMALL, tmp_path) as board:
+        random_programs_are_the_simulators(board)
+        a_convolution_is_numpys(board)
+        a_program_that_never_ends_is_told(board)
+    with pytest.raises(DeviceError, match="the simulation of the hardware ended with -9"):
+        board.read(Register.CYCLES)
+
+
+def random_programs_are_the_simulators(board: Hardware):
     print("seeds 0 .. 199")
     for seed in range(200):
         rng = random.Random(seed)
         stream = Stream(rng, SMALL, rng.randint(1, 9))
-        memory = stream.memory()
-        jobs.append((stream.program, memory))
-        expected.append(simulate(stream.program, SMALL, memory))
-    for (found, cycles), (memory, counts) in zip(hardware.run(jobs), expected, strict=True):
-        assert (found == memory).all()
-        assert abs(cycles / counts.cycles - 1) < 0.03
-    for (found, _), (memory, _) in zip(hardware.run(jobs[:50], stalls=40), expected, strict=False):
-        assert (found == memory).all()
+        before, ready = stream.memory(), prepared(stream.program, SMALL)
+        expected, counts = simulate(stream.program, SMALL, before)
+        found = before.copy()
+        board.stall(0)
+        assert abs(run_on(board, ready, found) / counts.cycles - 1) < 0.03
+        assert (found == expected).all()
+        if seed < 50:
+            board.stall(40)
+            run_on(board, ready, before)
+            assert (before == expected).all()
+
+
+def a_convolution_is_numpys(board: Hardware):
+    """Strides, padding, a bias, and channels that fill no block."""
+    conv = Convolution(
+        inputs=6, outputs=3, height=7, width=6, kernel=(3, 3), stride=2, padding=(1, 1, 1, 1),
+        has_bias=True,
+    )  # fmt: skip
+    given = inputs(conv, 8)
+    kernel = compiled(conv, SMALL, low=-20)
+    memory = kernel.memory(packed(conv, SMALL, *given))
+    _, counts = simulate(kernel.program, SMALL, memory)
+    board.stall(0)
+    cycles = run_on(board, prepared(kernel.program, SMALL), memory)
+    found = unpacked(conv, SMALL, kernel.outputs(memory)["y"])
+    np.testing.assert_array_equal(found, wanted(conv, -20, given))
+    assert abs(cycles / counts.cycles - 1) < 0.03
+
+
+def a_program_that_never_ends_is_told(board: Hardware):
+    endless, short = (prepared(parse(text), SMALL) for text in ("finish pop_prev", "finish"))
+    memory = np.zeros(64, np.uint8)
+    with pytest.raises(DeviceError, match=r"expected the end of a run in 0\.1 s"):
+        run_on(board, endless, memory, seconds=0.1)
+    assert run_on(board, short, memory) < 50  # the next run starts anew
