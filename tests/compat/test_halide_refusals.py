@@ -269,3 +269,13 @@ def test_a_file_has_no_argument_that_the_pipeline_does_not_read(tmp_path: Path) 
     for unread in (hl.ImageParam(hl.Int(32), 1, "unread"), hl.Param(hl.Int(32), "unread", 1)):
         with pytest.raises(UsageError, match="arguments: the pipeline does not read unread"):
             f.compile_to_file(tmp_path / "squares", [unread])
+
+
+def test_a_loop_that_is_not_there_is_named_with_the_step_that_wants_it() -> None:
+    f, g = _sums(), hl.Func("g")
+    g[x, y] = f[x, y]
+    for place, step in ((f.compute_at, "compute_at"), (f.compute_at(g, x).store_at, "store_at")):
+        place(g, u)
+        with pytest.raises(UsageError, match=rf"f\.{step}: expected a loop of g"):
+            g.realize([4, 4])
+        f.compute_at(g, x)

@@ -15,11 +15,9 @@ use instead.
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from tilesmith.support.errors import TilesmithError as HalideError
 
-from ..names import elsewhere
+from ..names import refusing
 from . import boundary as BoundaryConditions  # Halide's name
 from .buffers import IMPLICIT, Buffer, ImageParam, Param
 from .domains import RDom, RVar
@@ -60,6 +58,4 @@ ELSEWHERE = {
 }
 """What to use for names of Halide."""
 
-
-def __getattr__(name: str) -> NoReturn:
-    elsewhere("hl", name, ELSEWHERE)
+__getattr__ = refusing("hl", ELSEWHERE)

@@ -16,9 +16,7 @@ says what to use instead.
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from ..names import elsewhere
+from ..names import refusing
 from . import (
     auto_scheduler,
     autotvm,
@@ -47,10 +45,21 @@ __all__ = [
 __all__ += te.__all__
 
 ELSEWHERE = {
+    "arith": "tilesmith.te.lower, which simplifies",
+    "context": "tvm.device",
+    "convert": "the value itself",
+    "exec": "`tilesmith agent serve`, which serves this machine",
+    "ir": "tilesmith.te.call, or tilesmith.te.decl_tensor_intrin for an instruction",
+    "meta_schedule": "tvm.auto_scheduler, or tilesmith.tune_expression",
+    "micro": "`tilesmith export MODEL`, a library in C",
+    "parser": "tvm.relay.parse",
+    "script": "te.extern with an ir_builder",
+    **dict.fromkeys(
+        ("get_global_func", "register_func"),
+        "tilesmith.te.extern with a LoopBuilder; no function is called by a name",
+    ),
     "relax": "tilesmith.compile(model), which reads ONNX, PyTorch and a dozen other formats",
 }
 """What to use for names of TVM."""
 
-
-def __getattr__(name: str) -> NoReturn:
-    elsewhere("tvm", name, ELSEWHERE)
+__getattr__ = refusing("tvm", ELSEWHERE)

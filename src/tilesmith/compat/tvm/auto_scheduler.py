@@ -16,6 +16,7 @@ from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, values_from_json
 from tilesmith.tuning.template import tune_expression
 
+from ..names import refusing
 from .searches import searched
 from .target import Target
 
@@ -151,3 +152,24 @@ class SearchTask:
 def create_task(func: Any, args: Sequence[Any], target: Any = None) -> SearchTask:
     """The older name of `SearchTask`."""
     return SearchTask(func, args, target)
+
+
+ELSEWHERE = {
+    **dict.fromkeys(
+        ("TaskScheduler", "extract_tasks"),
+        "tilesmith.tune(model), which divides its time among the kernels",
+    ),
+    "ApplyHistoryBest": "tilesmith.compile(model), which takes what tuning recorded",
+    **dict.fromkeys(
+        ("PreloadMeasuredStates", "RandomModel", "SketchPolicy", "XGBModel"),
+        "tilesmith.tune_expression(search=)",
+    ),
+    **dict.fromkeys(
+        ("HardwareParams", "LocalBuilder", "LocalRPCMeasureContext", "LocalRunner", "RPCRunner"),
+        "TuningOptions alone: candidates run on this machine",
+    ),
+    "auto_schedule": "task.tune(options), then task.apply_best(log)",
+}
+"""What to use for names of TVM."""
+
+__getattr__ = refusing("auto_scheduler", ELSEWHERE)

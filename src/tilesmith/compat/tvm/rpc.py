@@ -20,7 +20,7 @@ from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import agent_dir_from_environment
 
-from ..names import elsewhere
+from ..names import elsewhere, refusing
 from .runtime import Device, ExecutorFactoryModule, cpu, device, load_module
 
 __all__ = ["LocalSession", "RPCSession", "Server", "connect"]
@@ -113,5 +113,4 @@ class Server:
         self._agent.end()
 
 
-def __getattr__(name: str) -> NoReturn:
-    elsewhere("rpc", name, ELSEWHERE)
+__getattr__ = refusing("rpc", ELSEWHERE)

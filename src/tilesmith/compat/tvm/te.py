@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from tilesmith import te
 from tilesmith.ir.dtypes import DType
@@ -14,7 +14,7 @@ from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 from tilesmith.support.errors import UsageError
 from tilesmith.te.tensor import MAX, MIN, PROD, SUM
 
-from ..names import elsewhere
+from ..names import refusing
 from . import tir
 from .ir_builder import extern
 from .schedule import Schedule, Stage, create_schedule, no_code
@@ -191,11 +191,11 @@ def decl_tensor_intrin(
 
 
 ELSEWHERE = {
+    "SpecializedCondition": "a schedule for each size, or te.var",
+    "nearbyint": "te.round",
     "hybrid": "tilesmith.te.extern with a LoopBuilder",
     "create_prim_func": "tvm.lower(s, args)",
 }
 """What to use for names of TVM."""
 
-
-def __getattr__(name: str) -> NoReturn:
-    elsewhere("te", name, ELSEWHERE)
+__getattr__ = refusing("te", ELSEWHERE)

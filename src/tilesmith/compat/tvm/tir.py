@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 from tilesmith import te
 from tilesmith.ir.dtypes import DType
@@ -12,7 +12,7 @@ from tilesmith.ir.expr import Expr, as_expr, binary, const
 from tilesmith.te import abs, all, any, if_then_else, intrinsics, power
 from tilesmith.te.intrinsics import *  # noqa: F403
 
-from ..names import elsewhere
+from ..names import refusing
 from . import ir_builder
 
 __all__ = [
@@ -102,6 +102,12 @@ def decl_buffer(
 
 
 ELSEWHERE = {
+    **dict.fromkeys(
+        ("call_llvm_intrin", "call_llvm_pure_intrin", "reinterpret"),
+        "tilesmith.te.decl_tensor_intrin, whose code calls LLVM's intrinsics",
+    ),
+    "ceildiv": "(a + b - 1) // b",
+    "transform": "tilesmith.te.lower, which has passes of its own",
     "call_intrin": "the function by name: tilesmith.te.call",
     "call_extern": "tilesmith.te.extern",
     "call_pure_extern": "the function by name, such as tvm.tir.exp",
@@ -111,6 +117,4 @@ ELSEWHERE = {
 }
 """What to use for names of TVM."""
 
-
-def __getattr__(name: str) -> NoReturn:
-    elsewhere("tir", name, ELSEWHERE)
+__getattr__ = refusing("tir", ELSEWHERE)

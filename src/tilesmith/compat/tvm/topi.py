@@ -31,6 +31,7 @@ from tilesmith.support.errors import UsageError
 from tilesmith.te.tensor import Placeholder, producers_first
 from tilesmith.tuning.template import auto_schedule
 
+from ..names import elsewhere
 from .relay.expressions import Namespace, divided, import_function, operator_names
 from .target import Target
 
@@ -235,6 +236,14 @@ def _schedule_named(name: str) -> Callable[..., te.Schedule]:
 generic = x86 = arm_cpu = cuda = Namespace(_schedule_named)
 
 
+ELSEWHERE = {
+    "tag": "no tag: rules see the expressions themselves",
+    "testing": "NumPy",
+    **dict.fromkeys(("util", "utils"), "Python's own functions"),
+}
+"""What to use for names of TVM."""
+
+
 def __dir__() -> list[str]:
     own = {n for n, v in globals().items()
            if getattr(v, "__module__", "") == __name__ or isinstance(v, Namespace)}  # fmt: skip
@@ -244,6 +253,8 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Callable[..., Any]:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ELSEWHERE:
+        elsewhere("topi", name, ELSEWHERE)
     of_relay = _RENAMED.get(name, name)
     import_function(f"topi.{name}", of_relay)  # an unknown name is refused here
     return partial(_applied, of_relay)

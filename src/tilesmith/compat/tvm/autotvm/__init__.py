@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from ...names import elsewhere
+from ...names import refusing
 from . import callback, record, task, tuner
 from .config import get_config
 from .measure import LocalBuilder, LocalRunner, MeasureInput, MeasureResult, measure_option
@@ -18,10 +16,8 @@ __all__ = [
 
 ELSEWHERE = {
     "RPCRunner": "LocalRunner, or `tilesmith tune MODEL --devices tls://a:9100` for a model",
-    "GraphTuner": "tilesmith.compile, which chooses layouts for a whole model",
+    "graph_tuner": "tilesmith.compile, which chooses layouts for a whole model",
 }
 """What to use for names of TVM."""
 
-
-def __getattr__(name: str) -> NoReturn:
-    elsewhere("autotvm", name, ELSEWHERE)
+__getattr__ = refusing("autotvm", ELSEWHERE)

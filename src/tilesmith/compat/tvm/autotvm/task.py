@@ -9,6 +9,7 @@ from typing import Any
 from tilesmith.support.errors import UsageError
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, Knob
 
+from ...names import refusing
 from ..target import Target
 from . import record
 from .config import ConfigEntity, ConfigSpace, deciding, get_config, inside_template
@@ -85,3 +86,12 @@ def create(
     """The task of a template by its name, or of the template itself."""
     name = getattr(task_name, "task_name", task_name)
     return Task(name, args, Target.current() if target is None else Target(target))
+
+
+ELSEWHERE: dict[str, str] = dict.fromkeys(
+    ("extract_from_program", "extract_from_multiple_program"),
+    "tilesmith.tune(model), which divides its time among the kernels",
+)
+"""What to use for names of TVM."""
+
+__getattr__ = refusing("autotvm.task", ELSEWHERE)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from ...names import elsewhere
+from ...names import refusing
 from . import clang, download, graph_executor, utils
 
 __all__ = ["clang", "download", "graph_executor", "utils"]
 
 ELSEWHERE = {
+    "tedd": "tilesmith.te.lower, whose text shows the loops",
     **dict.fromkeys(("cc", "ndk", "nvcc", "xcode"), "tvm.build, whose code LLVM makes"),
     "debugger": "executable.profile(inputs), or executable.explain()",
     "graph_runtime": "contrib.graph_executor",
@@ -20,6 +19,4 @@ ELSEWHERE = {
 }
 """What to use for names of TVM."""
 
-
-def __getattr__(name: str) -> NoReturn:
-    elsewhere("contrib", name, ELSEWHERE)
+__getattr__ = refusing("contrib", ELSEWHERE)

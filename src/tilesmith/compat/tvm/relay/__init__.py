@@ -20,6 +20,7 @@ from tilesmith.frontend.relay.export import to_relay
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.support.errors import UsageError
 
+from ...names import elsewhere
 from ..nd import NDArray, array
 from ..runtime import Device, ExecutorFactoryModule
 from ..target import Target
@@ -137,6 +138,17 @@ def parse(text: str) -> RelayModule:
 
 
 fromtext = parse
+build_config = transform.PassContext
+
+ELSEWHERE = {
+    "load_param_dict": "tilesmith.compile(('model.relay', 'weights.params'))",
+    "op": "relay.NAME for each operator",
+    "quantize": "`tilesmith quantize MODEL`",
+    "save_param_dict": "lib.export_library(file), since weights are constants",
+    "ty": "relay.TensorType",
+    "vm": "relay.build, whose executables have branches, loops and open sizes",
+}
+"""What to use for names of TVM."""
 
 
 def build(
@@ -196,4 +208,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "testing":  # it imports this module
         return import_module(f"{__name__}.testing")
-    return expressions.operator(name)
+    return elsewhere("relay", name, ELSEWHERE) if name in ELSEWHERE else expressions.operator(name)
