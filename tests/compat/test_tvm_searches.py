@@ -98,6 +98,29 @@ def test_lines_that_are_no_measurement_are_refused(tmp_path: Path):
         autotvm.get_config()
 
 
+@pytest.mark.parametrize(
+    "declare, message",
+    [
+        (lambda c: c.define_split("s", 8, policy="powers"), "expected the policy factors, power2"),
+        (lambda c: c.define_split("s", 8, policy="candidate"), "or candidate with candidate="),
+        (
+            lambda c: c.define_split("s", 8, filter=lambda e: False),
+            "'s': expected values",
+        ),
+        (lambda c: c.define_knob("k", []), "'k': expected values to choose from, found none"),
+        (lambda c: c.define_reorder("r", [1, 2], "candidate", [[1, 3]]), "its own loops"),
+        (lambda c: c.define_reorder("r", [1, 2], "some"), "expected the policy all, identity"),
+    ],
+)
+def test_a_decision_without_values_is_refused(declare, message: str):
+    @autotvm.template("decisions")
+    def template():
+        declare(autotvm.get_config())
+
+    with pytest.raises(UsageError, match=message):
+        template()
+
+
 @auto_scheduler.register_workload
 def _sum_of_product(n: int, dtype: str) -> list[te.Tensor]:
     a, b = te.placeholder((n, n), dtype, name="A"), te.placeholder((n, n), dtype, name="B")

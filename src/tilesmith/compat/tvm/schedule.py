@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from tilesmith import te
 from tilesmith.ir.loop_tables import SCOPES as MEMORIES
@@ -75,6 +75,12 @@ class Stage(te.Stage):
         super().tensorize(var, tensor_intrin)
         if isinstance(tensor_intrin, TensorIntrinsic) and tensor_intrin.emit is no_code:
             self._history.restore(before)
+
+    def set_store_predicate(self, predicate: Any) -> NoReturn:
+        raise UsageError(
+            "set_store_predicate: bind(axis, 'threadIdx.x', lanes=32) of a sum in scope "
+            "'register' has one result for the threads"
+        )
 
     def prefetch(self, tensor: te.Tensor, var: Any, offset: int) -> None:
         super().prefetch(tensor, var, offset)

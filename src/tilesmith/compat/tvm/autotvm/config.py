@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -93,6 +94,9 @@ _KINDS = {"unroll": ("unroll",), "try_unroll": ("none", "unroll"), "try_vec": ("
 """By policy, the kinds that each loop may have."""
 
 
+_POLICIES = ("factors", "power2", "verbose", "candidate")
+
+
 class ConfigEntity:
     """The decisions that a template declares and reads.  `cfg["tile_y"]` is a chosen one."""
 
@@ -130,8 +134,11 @@ class ConfigEntity:
             raise UsageError(
                 f"define_split {name!r}: expected a loop of fixed length, found {axis}"
             )
-        if policy == "candidate" and candidate is None:
-            raise UsageError(f"define_split {name!r}: the policy 'candidate' needs candidate=")
+        if policy not in _POLICIES or (policy == "candidate" and candidate is None):
+            raise UsageError(
+                f"define_split {name!r}: expected the policy {', '.join(_POLICIES)}, or candidate "
+                f"with candidate=, found {policy!r}"
+            )
         if candidate is not None:
             options = [tuple(int(n) for n in sizes[1:]) for sizes in candidate]
         else:
@@ -140,18 +147,13 @@ class ConfigEntity:
             options = [f for f in options if all(n <= max_factor for n in f)]
         if filter is not None:
             options = [f for f in options if filter(SplitEntity([-1, *f]))]
-        if not options:
-            raise UsageError(f"define_split {name!r}: no size of {extent} is allowed")
-        plain = (1,) * (num_outputs - 1)
-        chosen = self._config.choice(name, options, plain if plain in options else options[0])
+        chosen = self._choice(name, options, (1,) * (num_outputs - 1))
         self._entities[name] = SplitEntity([-1, *chosen])
         return [0, *chosen]
 
     def define_knob(self, name: str, candidate: Sequence[Any]) -> None:
         """Declare a value among `candidate`; by default the first."""
-        self._entities[name] = OtherOptionEntity(
-            self._config.choice(name, tuple(candidate), candidate[0])
-        )
+        self._entities[name] = OtherOptionEntity(self._choice(name, candidate))
 
     def define_reorder(
         self,
@@ -168,15 +170,16 @@ class ConfigEntity:
         elif policy == "identity":
             options = [plain]
         elif policy == "candidate" and candidate is not None:
-            options = [tuple(_position(axes, a) for a in order) for order in candidate]
+            numbers = {id(a): n for n, a in reversed([*enumerate(axes)])}
+            if any(id(a) not in numbers for order in candidate for a in order):
+                raise UsageError(f"define_reorder {name!r}: expected orders of its own loops")
+            options = [tuple(numbers[id(a)] for a in order) for order in candidate]
         else:
             raise UsageError(
                 f"define_reorder {name!r}: expected the policy all, identity or candidate, found "
                 f"{policy!r}; list the orders with candidate="
             )
-        self._entities[name] = ReorderEntity(
-            list(self._config.choice(name, options, plain if plain in options else options[0]))
-        )
+        self._entities[name] = ReorderEntity(list(self._choice(name, options, plain)))
         return list(axes)
 
     def define_annotate(self, name: str, axes: Sequence[Any], policy: str, **other: Any) -> None:
@@ -187,7 +190,13 @@ class ConfigEntity:
                 f"{policy!r}"
             )
         options = list(itertools.product(_KINDS[policy], repeat=len(axes)))
-        self._entities[name] = AnnotateEntity(list(self._config.choice(name, options, options[0])))
+        self._entities[name] = AnnotateEntity(list(self._choice(name, options)))
+
+    def _choice(self, name: str, options: Sequence[Any], plain: Any = None) -> Any:
+        """The chosen option; by default `plain` or, if this is none of them, the first."""
+        if not options:
+            raise UsageError(f"decision {name!r}: expected values to choose from, found none")
+        return self._config.choice(name, options, plain if plain in options else options[0])
 
     def add_flop(self, flop: float) -> None:
         """Count operations, to express times as a rate."""
@@ -210,15 +219,8 @@ class ConfigEntity:
 
 def _fits(factors: tuple[int, ...], extent: int, policy: str) -> bool:
     if policy == "factors":
-        total = 1
-        for f in factors:
-            total *= f
-        return extent % total == 0
+        return extent % math.prod(factors) == 0
     return policy == "verbose" or all(f & (f - 1) == 0 for f in factors)
-
-
-def _position(axes: Sequence[Any], axis: Any) -> int:
-    return next(i for i, a in enumerate(axes) if a is axis)
 
 
 def decisions_of(entities: Sequence[Sequence[Any]]) -> Decisions:
