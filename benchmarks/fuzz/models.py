@@ -31,6 +31,7 @@ from written_models import (
     openvino,
     paddle,
     stablehlo,
+    tengine,
     tensorflow,
 )
 from written_models.protobuf import encode
@@ -261,6 +262,21 @@ def _ncnn(folder: Path) -> Path:
     stored = floating + floats(4, 3, 3, 3).tobytes() + floats(4).tobytes()
     stored += b"\x47\x6b\x30\x01" + floats(2, 60).astype("<f2").tobytes() + floats(2).tobytes()
     return ncnn.written(folder, *layers, weights=stored)
+
+
+def _tengine() -> bytes:
+    w = tengine.ModelWriter()
+    x = w.input("x", 1, 3, 6, 6)
+    window = {"kernel_h": 3, "kernel_w": 3, "stride_h": 1, "stride_w": 1}
+    pads = {"dilation_h": 1, "dilation_w": 1, "group": 1, "pad_h0": 1, "pad_w1": 1}
+    weights = w.constant("w", floats(4, 3, 3, 3)), w.constant("b", floats(4))
+    y = w.add("Convolution", "conv", x, *weights, **window, **pads)
+    y = w.add("Pooling", "pool", y, **window, pool_method=1, caffe_flavor=1)
+    y = w.add("Concat", "both", y, w.add("ReLU6", "relu6", y), axis=1)
+    y = w.add("Reshape", "rows", y, re_shape=w.vector([0, -1]), is_onnx=1)
+    y = w.add("FullyConnected", "fc", y, w.constant("v", floats(2, 72)), num_output=2)
+    w.add("Softmax", "prob", y, axis=1)
+    return w.finish()
 
 
 def _ncnn_numbers(folder: Path) -> Path:
@@ -521,6 +537,7 @@ MODELS: dict[str, Kind] = {
     "caffemodel": Kind(_caffemodel, _run),
     "darknet": Kind(_darknet, _run),
     "ncnn": Kind(_ncnn, _run),
+    "tengine": Kind(written(".tmfile", _tengine), _run),
     "ncnn_numbers": Kind(_ncnn_numbers, _run),
     "openvino": Kind(_openvino, _run),
     "mxnet": Kind(_mxnet, _run_of_size(1, 3, 6, 6)),

@@ -32,6 +32,7 @@ from .openvino import OPENVINO
 from .paddle import PADDLE
 from .relay import RELAY
 from .stablehlo import STABLEHLO
+from .tengine import TENGINE
 from .tensorflow import TENSORFLOW
 from .tflite import TFLITE
 from .torch import TORCH
@@ -51,6 +52,7 @@ FRONTENDS: tuple[Frontend, ...] = (
     COREML,
     DARKNET,
     NCNN,
+    TENGINE,
     OPENVINO,
     ONNX,
 )
