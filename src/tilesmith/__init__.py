@@ -17,7 +17,7 @@ from tilesmith.support.exports import exports
 from tilesmith.support.version import VERSION
 
 if TYPE_CHECKING:
-    from tilesmith import ncnn, ort, te, tflite, torch, training
+    from tilesmith import ncnn, ort, te, tengine, tflite, torch, training
     from tilesmith.driver import build, check, compile, load
     from tilesmith.driver.compiler import tensor_intrinsics
     from tilesmith.driver.exporting import export
@@ -101,6 +101,7 @@ __all__ = [
     "register_template",
     "save_onnx",
     "te",
+    "tengine",
     "tensor_intrinsics",
     "tflite",
     "torch",
@@ -141,6 +142,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.ncnn": "",
         "tilesmith.ort": "",
         "tilesmith.te": "",
+        "tilesmith.tengine": "",
         "tilesmith.tflite": "",
         "tilesmith.torch": "",
         "tilesmith.training": "",

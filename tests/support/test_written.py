@@ -78,6 +78,7 @@ IN_PLACE = {
     "frontend/torch/script.py": "the null device",
     "ops/doc.py": "a page of this project, by its developers",
     "engines/ort/library.py": "in a scratch folder",
+    "engines/tengine/plugin.py": "in the folder of `written_in`",
     "engines/torch/packages.py": "in a scratch folder",
     "runtime/rates.py": "renames by itself; failing is no error",
     "runtime/signing.py": "a new file, exclusively, as secret from its first byte",

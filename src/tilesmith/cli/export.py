@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -25,11 +25,15 @@ from tilesmith.cli.train import (
 )
 from tilesmith.driver.exporting import exported
 from tilesmith.driver.request import Request
+from tilesmith.engines.tengine.plugin import export_plugin
 from tilesmith.runtime.signing import secret_key
 from tilesmith.runtime.standalone.export import Format
 from tilesmith.runtime.standalone.objects import WeightsPlace
 from tilesmith.support.errors import UsageError
 from tilesmith.training.trainer import Trainer
+
+AnyFormat: TypeAlias = Literal[Format, "tengine"]
+"""The formats of `export`, and plugins of engines for models in their own formats."""
 
 
 @with_options
@@ -45,9 +49,10 @@ def command(
         typer.Option(help="Name of the library and its functions (default: the model's name)."),
     ] = None,
     format: Annotated[
-        Format,
+        AnyFormat,
         typer.Option(
-            help="A shared or static library, one object, an operator for other engines, or C."
+            help="A shared or static library, one object, an operator for other engines, C, or "
+            "the layers of a .tmfile for Tengine."
         ),
     ] = "shared",
     weights: Annotated[
@@ -86,6 +91,14 @@ def command(
             shapes=wanted.shapes,
         )  # fmt: skip
         made = trainer.export(folder, called, targets=levels(wanted.options.target))
+    elif format == "tengine":
+        if glibc is not None or sign is not None:
+            raise UsageError("--format tengine is for this machine; leave out --glibc and --sign")
+        with compiling(model.name, wanted.options.target):
+            made = export_plugin(
+                model, folder, called, shapes=wanted.shapes,
+                targets=levels(wanted.options.target), options=wanted.options,
+            )  # fmt: skip
     elif model.suffix == ".tsm" or wanted.options.precision == "auto":
         made = open_model(model, wanted).export(folder, called, format, weights, sign, glibc)
     else:

@@ -1,0 +1,1 @@
+"""Plugins for Tengine: compiled layers of its models."""
