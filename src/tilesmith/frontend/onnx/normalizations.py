@@ -9,9 +9,10 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import DType, f32
 from tilesmith.ir.types import same_shape
 from tilesmith.ops import norm
+from tilesmith.ops.functions import rsqrt
 
 
 @onnx_op("BatchNormalization", since=1)
@@ -82,6 +83,23 @@ def rms_normalization(n: OnnxNode) -> Result:
     axis = n.axis(n.attr_int("axis", -1), x.type.rank)
     _check_stash(n)
     return n.add(norm.RmsNorm(axis, n.attr_float("epsilon", 1e-5)), x, n.input(1))
+
+
+@onnx_op("SimplifiedLayerNormalization", since=1)
+def simplified_layer_normalization(n: OnnxNode) -> Result:
+    """An RMS norm, and the reciprocal of the root mean square.  ONNX Runtime defines the operator,
+    which for historical reasons belongs to ONNX's domain.
+    """
+    x = n.input(0)
+    axis, epsilon = n.axis(n.attr_int("axis", -1), x.type.rank), n.attr_float("epsilon", 1e-5)
+    n.ignore("stash_type")
+    y = n.add(norm.RmsNorm(axis, epsilon), x, n.input(1))
+    if not n.wants(1):
+        return y
+    wide = x.cast(f32)
+    axes = tuple(range(axis, x.type.rank))
+    mean = (wide * wide).mean(axes, keepdims=True)
+    return y, rsqrt(mean + epsilon)
 
 
 @onnx_op("InstanceNormalization", since=1)

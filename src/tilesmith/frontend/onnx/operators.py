@@ -1,4 +1,4 @@
-"""The modules that register operators, and the reader that uses them."""
+"""The modules that register operators of ONNX's own domain, and the reader that uses them."""
 
 from tilesmith.frontend.common.source import Reader
 from tilesmith.frontend.onnx import (  # noqa: F401  (registers operators)
@@ -10,11 +10,9 @@ from tilesmith.frontend.onnx import (  # noqa: F401  (registers operators)
     convolutions,
     early,
     elementwise,
-    gradient,
     loops,
     losses,
     normalizations,
-    optimizers,
     quantized,
     random_numbers,
     recurrent,
@@ -28,16 +26,7 @@ from tilesmith.frontend.onnx import (  # noqa: F401  (registers operators)
     states,
     strings,
 )
-from tilesmith.frontend.onnx.contrib import attention as contrib_attention  # noqa: F401
-from tilesmith.frontend.onnx.contrib import fused as contrib_fused  # noqa: F401
-from tilesmith.frontend.onnx.contrib import quantized as contrib_quantized  # noqa: F401
 from tilesmith.frontend.onnx.inspection import inspect
-from tilesmith.frontend.onnx.ml import (  # noqa: F401
-    encoders,
-    features,
-    linear,
-    trees,
-)
 from tilesmith.frontend.onnx.reader import load, nodes
 from tilesmith.frontend.onnx.registry import OPERATORS
 

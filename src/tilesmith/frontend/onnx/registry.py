@@ -2,8 +2,9 @@
 versions.
 
 A function is registered with `@onnx_op("Conv", since=1)`; it gets an `OnnxNode` and returns the
-node's output (a tuple if there are several).  Looking up never imports anything: the operator
-modules are imported by `frontend.onnx`.
+node's output (a tuple if there are several).  `frontend.onnx.operators` imports the modules with
+the operators of ONNX's own domain.  The modules of other domains are imported when a model has such
+an operator.
 
 Other operators may be functions of ONNX: their bodies come with the `onnx` package, and are
 imported like those of a model's own functions.  For this, the package gets only the operator's
@@ -26,12 +27,22 @@ OLDEST_OPSET = 1
 FAMILIAR_OPSET = 23
 """Up to this opset, models are not checked with the `onnx` package, which takes long to import."""
 
-OPERATORS: Registry[ImportFunction] = Registry()
+_HOMES = {
+    domain: tuple(f"tilesmith.frontend.onnx.{module}" for module in modules.split())
+    for domain, modules in {
+        "ai.onnx.ml": "ml.encoders ml.features ml.linear ml.trees",
+        "ai.onnx.preview.training": "gradient optimizers",
+        "com.microsoft": "contrib.attention contrib.fused contrib.quantized",
+    }.items()
+}
+"""The modules that register the operators of other domains."""
+
+OPERATORS: Registry[ImportFunction] = Registry(_HOMES)
 """The operators by domain (empty for the default one), name and opset version."""
 
 onnx_op, same_operator = OPERATORS.register, OPERATORS.register_same
 
-OBJECTS: Registry[ImportFunction] = Registry()
+OBJECTS: Registry[ImportFunction] = Registry(_HOMES)
 """Functions for nodes that read objects of the host: strings, sequences, optionals, maps."""
 
 object_op = OBJECTS.register

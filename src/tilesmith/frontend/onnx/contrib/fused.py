@@ -7,15 +7,14 @@ from tilesmith.frontend.onnx.contractions import gemm
 from tilesmith.frontend.onnx.contrib import contrib_op
 from tilesmith.frontend.onnx.convolutions import conv, max_pool
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.normalizations import simplified_layer_normalization
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import f32, i32
+from tilesmith.ir.dtypes import i32
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, norm
 from tilesmith.ops import matmul as mm
 from tilesmith.ops.base import Op
-from tilesmith.ops.functions import rsqrt
 
 
 def _sum(n: OnnxNode, *terms: Value | None) -> Value:
@@ -128,38 +127,7 @@ def quick_gelu(n: OnnxNode) -> Result:
     return n.add(act.Silu(n.attr_float("alpha", 1.702)), n.input(0))
 
 
-@onnx_op("SimplifiedLayerNormalization", since=1)
-@contrib_op("SimplifiedLayerNormalization")
-def simplified_layer_normalization(n: OnnxNode) -> Result:
-    """An RMS norm, and the reciprocal of the root mean square.  For historical reasons the
-    operator belongs to ONNX's domain.
-    """
-    x = n.input(0)
-    axis = n.axis(n.attr_int("axis", -1), x.type.rank)
-    n.ignore("stash_type")
-    return _norm(n, x, n.input(1), None, axis, n.attr_float("epsilon", 1e-5), rms=True)
-
-
-def _norm(
-    n: OnnxNode,
-    x: Value,
-    scale: Value,
-    bias: Value | None,
-    axis: int,
-    epsilon: float,
-    rms: bool = False,
-) -> Result:
-    """The normalised `x`, and its reciprocal deviation if the node has that output."""
-    if not rms:
-        op = norm.LayerNorm(axis, epsilon)
-        return n.add(op, x, scale, *([] if bias is None else [bias]))
-    y = n.add(norm.RmsNorm(axis, epsilon), x, scale)
-    if not n.wants(1):
-        return y
-    wide = x.cast(f32)
-    axes = tuple(range(axis, x.type.rank))
-    mean = (wide * wide).mean(axes, keepdims=True)
-    return y, rsqrt(mean + epsilon)
+contrib_op("SimplifiedLayerNormalization")(simplified_layer_normalization)
 
 
 @contrib_op("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
@@ -171,8 +139,9 @@ def skip_layer_normalization(n: OnnxNode) -> Result:
     if n.wants(1) or n.wants(2):
         n.unsupported("the mean and the inverse deviation, which are outputs of training")
     total = _sum(n, x, skip, n.optional(3 if rms else 4))
-    y = _norm(n, total, gamma, beta, x.type.rank - 1, n.attr_float("epsilon", 1e-12), rms)
-    return _value(n, y), None, None, total
+    kind = norm.RmsNorm if rms else norm.LayerNorm
+    op = kind(x.type.rank - 1, n.attr_float("epsilon", 1e-12))
+    return n.add(op, total, gamma, *([] if beta is None else [beta])), None, None, total
 
 
 @contrib_op("EmbedLayerNormalization")
