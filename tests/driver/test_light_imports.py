@@ -72,6 +72,21 @@ ts.compile(sys.argv[1], options=ts.Options(use_cache=False))
     assert "onnx.checker" in imported(program.format(also=same), str(path))
 
 
+def test_compiling_takes_no_parts_that_the_model_does_not_need(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(small_model())
+    program = """
+import sys
+import tilesmith as ts
+ts.compile(sys.argv[1], options=ts.Options(use_cache=False))
+{also}
+"""
+    rare = {f"tilesmith.{m}" for m in ("frontend.onnx.contrib", "frontend.onnx.ml.trees",
+            "frontend.onnx.gradient", "strategy.sketch", "search_space.records")}  # fmt: skip
+    assert not rare & imported(program.format(also=""), str(tmp_path / "m.onnx"))
+    also = "".join(f"\nimport {m}" for m in rare)
+    assert rare <= imported(program.format(also=also), str(tmp_path / "m.onnx"))
+
+
 def test_the_command_line_loads_what_a_verb_needs(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "m.onnx").write_bytes(small_model())

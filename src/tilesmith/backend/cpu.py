@@ -21,9 +21,12 @@ from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.strategy.cpu.scaled_chunks import chunk_versions, packing_choice
 from tilesmith.strategy.cpu.versions import batch_versions, repeated_rows
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
+from tilesmith.strategy.group import Group
 from tilesmith.strategy.rules import ScheduleRules
-from tilesmith.strategy.sketch import default_schedule, schedule_expression
 from tilesmith.strategy.versions import Versions
+from tilesmith.te.knobs import Config
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Tensor
 
 from . import loop_passes as p
 from .base import Backend, native_toolchain
@@ -33,10 +36,23 @@ def _versions(body: Graph) -> Versions | None:
     return chunk_versions(body) or repeated_rows(body) or batch_versions(body)
 
 
+# The rules of sketches are imported here, since only tuned kernels and schedules "auto" need them.
+def _generate(s: Schedule, group: Group, target: Target, cfg: Config) -> None:
+    from tilesmith.strategy.sketch import schedule_expression
+
+    schedule_expression(s, group, target, cfg)
+
+
+def _default_schedule(args: Sequence[Tensor], target: Target, bound: float) -> Schedule:
+    from tilesmith.strategy.sketch import default_schedule
+
+    return default_schedule(args, target, bound)
+
+
 RULES = ScheduleRules(
     expressions=cpu.expressions,
     schedules=cpu.schedules,
-    generate=schedule_expression,
+    generate=_generate,
     is_generic=cpu.is_generic,
     is_fixed=cpu.is_concat,
     packed_layouts=packed_layouts,
@@ -69,7 +85,7 @@ CPU = Backend(
     factors=factor_choice,
     lines=None,
     rules=RULES,
-    auto_schedule=default_schedule,
+    auto_schedule=_default_schedule,
     loop_passes=_LOOP_PASSES,
     lower_intrinsics=expand_math,
     emit=emit,

@@ -19,7 +19,6 @@ import glob
 import json
 import os
 import re
-import tomllib
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -180,6 +179,8 @@ def _with_features(base: Target, added: list[str]) -> Target:
 
 def _described(path: Path) -> Target:
     """The target of a description file."""
+    import tomllib  # imported here, since few compilations read a description
+
     try:
         text = read_regular(path).decode("utf-8")
         m = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)

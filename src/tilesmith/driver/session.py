@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilesmith.backend import Backend, backend_of
 from tilesmith.frontend.common.symbols import Narrowing
@@ -18,8 +18,6 @@ from tilesmith.runtime.threads import thread_count
 from tilesmith.search_space.constraints import Constraints, nearest
 from tilesmith.search_space.family import Family
 from tilesmith.search_space.groups import GroupSpace
-from tilesmith.search_space.lookup import UNUSED, Lookup, Match
-from tilesmith.search_space.records import Records
 from tilesmith.search_space.workload import choice_workload
 from tilesmith.strategy.intrinsics import exact_target
 from tilesmith.support.dump import Dumper
@@ -32,6 +30,10 @@ from tilesmith.te.knobs import Config, Decisions, Knob
 from .places import at_place, target_of
 from .request import Request
 from .workers import job_count
+
+if TYPE_CHECKING:
+    from tilesmith.search_space.lookup import Lookup, Match
+    from tilesmith.search_space.records import Records
 
 _log = logger("records")
 
@@ -181,6 +183,9 @@ def recorded(session: Session) -> Iterator[Session]:
     if not session.options.use_records or not os.path.isfile(path):
         yield session
         return
+    from tilesmith.search_space.lookup import UNUSED
+    from tilesmith.search_space.records import Records  # this imports SQLite
+
     try:
         opened = Records(path, read_only=True)
     except ModelError as e:
@@ -193,6 +198,8 @@ def recorded(session: Session) -> Iterator[Session]:
 
 def lookup(records: Records, session: Session) -> Lookup:
     """A look-up of records for a compilation."""
+    from tilesmith.search_space.lookup import Lookup
+
     options = session.options
     threads = thread_count(options.threads)
     return Lookup(records, session.target.text, threads, options.nearest, session.timings)
