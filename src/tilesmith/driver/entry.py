@@ -158,14 +158,15 @@ def _made(request: Request, exported: Exported | None) -> Executable:
         raise UsageError(f"samples are for precision='auto', not {options.precision!r}")
 
     recipe = Recipe(request)
-    from tilesmith.runtime.executable import executable_of
-    from tilesmith.runtime.limits import Limits
-    from tilesmith.runtime.running import runner_of
 
     def of_sizes(sizes: Mapping[str, int]) -> Program:
         return program_of(replace(recipe.request, sizes=dict(sizes)))
 
     program = program_of(request)
+    from tilesmith.runtime.executable import executable_of
+    from tilesmith.runtime.limits import Limits
+    from tilesmith.runtime.running import runner_of
+
     limits = Limits.of(options)
     limits.check(program.target)
     if decisions is not None:
