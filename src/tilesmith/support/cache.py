@@ -394,7 +394,8 @@ def compiler_fingerprint() -> str:
     root = Path(__file__).resolve().parents[1]
     h = hashlib.blake2b(llvm_version().encode(), digest_size=16)
     files: list[str] = []
-    for folder, _, names in os.walk(root):
+    for folder, inside, names in os.walk(root):
+        inside[:] = (n for n in inside if n != "__pycache__")
         sources = (n for n in names if n.endswith((".py", ".so", ".c", ".h")))
         files += (os.path.join(folder, n) for n in sources)
     for path in sorted(files):
