@@ -40,7 +40,7 @@ _Key = tuple[Expr, ...]
 
 def hoist_checks(func: Func) -> Func:
     """`func` with invariant checks of indices moved outward; the same object if there are none."""
-    if not any(map(is_check, distinct(exprs(func.body)))):
+    if not any(map(is_check, reached(exprs(func.body)))):
         return func
     return func.with_body(map_stmt(func.body, f_stmt=_hoisted))
 
