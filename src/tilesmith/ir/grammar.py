@@ -11,7 +11,8 @@ roles, and text from `syntax`, so that a new kind of node is one class:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
@@ -62,8 +63,9 @@ class NodeField:
 @cache
 def fields_of(kind: type) -> tuple[NodeField, ...]:
     """The fields of a kind of node, in order.  Raises InternalError for a field without a role."""
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple(_field(kind, f.name, hints[f.name]) for f in fields(kind))
+    own = type("", (), {"__annotations__": {f.name: f.type for f in fields(kind)}})
+    hints = get_type_hints(own, vars(sys.modules[kind.__module__]), include_extras=True)
+    return tuple(_field(kind, name, hint) for name, hint in hints.items())
 
 
 def _field(kind: type, name: str, hint: Any) -> NodeField:
@@ -89,6 +91,34 @@ def values_of(node: object, fields: Iterable[NodeField]) -> tuple[Any, ...]:
         elif value is not None:
             values.append(value)
     return tuple(values)
+
+
+def reader(fields: Sequence[NodeField]) -> Callable[[Any], tuple[Any, ...]]:
+    """The function from a node to `values_of` these fields.  Its source is as short as code written
+    by hand, because it runs for every node of every pass.
+    """
+    return function_of(f"lambda node: {_tuple([*fields])}")
+
+
+def function_of(source: str, **names: Any) -> Callable[..., Any]:
+    """The function that `source` defines.  The only text in `source` from outside of the package
+    are names of fields.
+    """
+    return eval(source, names)
+
+
+def _tuple(fields: list[NodeField]) -> str:
+    """Source of the tuple of a node's values, in the order of the fields."""
+    for n, f in reversed(list(enumerate(fields))):
+        if f.is_optional:
+            without = _tuple(fields[:n] + fields[n + 1 :])
+            there = NodeField(f.name, f.role, is_many=False, is_optional=False)
+            whole = _tuple([*fields[:n], there, *fields[n + 1 :]])
+            return f"{without} if node.{f.name} is None else {whole}"
+    if len(fields) == 1 and fields[0].is_many:
+        return f"node.{fields[0].name}"
+    parts = "".join(f"{'*' * f.is_many}node.{f.name}, " for f in fields)
+    return f"({parts})"
 
 
 def items_in(value: object) -> Iterator[Any]:

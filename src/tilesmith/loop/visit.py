@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from tilesmith.ir.expr import Expr, Var, same
-from tilesmith.ir.grammar import Role, fields_of, fields_with, values_of
+from tilesmith.ir.grammar import Role, fields_of, fields_with, reader
 
 from . import nodes
 from .nodes import Buffer, Stmt, seq
@@ -65,14 +64,7 @@ def _binders(kind: type[Stmt]) -> _Reader:
 
 def _reader(kind: type[Stmt], role: Role) -> _Reader:
     """A function from a statement to the values of its fields with a role, in order."""
-    declared = fields_with(kind, role)
-    names = [f.name for f in declared]
-    if not declared:
-        return lambda stmt: ()
-    if any(f.is_many or f.is_optional for f in declared):
-        return lambda stmt: values_of(stmt, declared)
-    get = attrgetter(*names)
-    return get if len(names) > 1 else lambda stmt: (get(stmt),)
+    return reader(fields_with(kind, role))
 
 
 def walk(stmt: Stmt) -> Iterator[Stmt]:

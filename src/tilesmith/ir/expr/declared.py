@@ -12,7 +12,16 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, dataclass_transform
 
-from tilesmith.ir.grammar import NodeField, Role, fields_of, fields_with, items_of, register
+from tilesmith.ir.grammar import (
+    NodeField,
+    Role,
+    fields_of,
+    fields_with,
+    function_of,
+    items_of,
+    reader,
+    register,
+)
 
 _INSIDE = (Role.OPERAND, Role.BODY)
 
@@ -28,8 +37,8 @@ def node(kind: T) -> T:
     make: Any = dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
     made: Any = make(kind)
     declared = fields_of(made)
-    made.children = property(_function(f"lambda node: {_tuple(_inside(declared))}"))
-    made.with_children = _function(f"lambda node, children: {_rebuilt(declared)}")
+    made.children = property(reader(_inside(declared)))
+    made.with_children = function_of(f"lambda node, children: {_rebuilt(declared)}")
     if "_key" not in vars(kind):
         made._key = classmethod(_key_of(made, declared))
     made.is_read = hasattr(kind, "syntax")
@@ -51,27 +60,6 @@ def _names(kind: type, role: Role) -> tuple[str, ...]:
 
 def _inside(declared: tuple[NodeField, ...]) -> list[NodeField]:
     return [f for f in declared if f.role in _INSIDE]
-
-
-def _function(source: str, **names: Any) -> Callable[..., Any]:
-    """The function that `source` defines.  The only text in `source` from outside this module are
-    names of fields.
-    """
-    return eval(source, names)
-
-
-def _tuple(inside: list[NodeField]) -> str:
-    """Source of the tuple of a node's children, in the order of the fields."""
-    for n, f in reversed(list(enumerate(inside))):
-        if f.is_optional:
-            without = _tuple(inside[:n] + inside[n + 1 :])
-            there = NodeField(f.name, f.role, is_many=False, is_optional=False)
-            whole = _tuple([*inside[:n], there, *inside[n + 1 :]])
-            return f"{without} if node.{f.name} is None else {whole}"
-    if len(inside) == 1 and inside[0].is_many:
-        return f"node.{inside[0].name}"
-    parts = "".join(f"{'*' * f.is_many}node.{f.name}, " for f in inside)
-    return f"({parts})"
 
 
 def _rebuilt(declared: tuple[NodeField, ...]) -> str:
@@ -105,4 +93,4 @@ def _key_of(kind: type, declared: tuple[NodeField, ...]) -> Callable[..., Any]:
         value = f"id(args[{n}])" if f in refers else f"args[{n}]"
         has_default = f"_{f.name}" in defaults
         values.append(f"{value} if len(args) > {n} else _{f.name}" if has_default else value)
-    return _function(f"lambda cls, args: (cls, {', '.join(values)})", **defaults)
+    return function_of(f"lambda cls, args: (cls, {', '.join(values)})", **defaults)
