@@ -5,11 +5,12 @@ from __future__ import annotations
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.reductions import vector_norm
 from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.common.bags import bags_of
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.ops import gather, scan, scatter, slicing
+from tilesmith.ops import gather, scatter, slicing
 from tilesmith.ops.functions import maximum, where
 from tilesmith.ops.sizes import Iota
 
@@ -100,11 +101,7 @@ def _bags_of(n: AtenNode, offsets: Value, bags: Dim, count: Dim) -> Value:
     starts = n.cast(offsets, i64)
     if not same_dim(offsets.type.shape[0], bags):
         starts = n.add(slicing.Slice((0,), (bags,), (0,), (1,)), starts)
-    # Count the bags that begin at or before each position.  An empty last bag may begin at `count`.
-    marks = n.full(0, (extents.total((count, 1)),), i64)
-    marks = n.add(scatter.ScatterElements(0, "add"), marks, starts, n.full(1, (bags,), i64))
-    begun = n.add(slicing.Slice((0,), (count,), (0,), (1,)), n.add(scan.CumSum(0), marks))
-    return begun - 1
+    return bags_of(n, starts, count)
 
 
 def _counted(n: AtenNode, indices: Value, padding_idx: int) -> Value:

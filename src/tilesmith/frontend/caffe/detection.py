@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from tilesmith.frontend.caffe.layers import caffe_layer
-from tilesmith.frontend.common.boxes import decoded, detections, prior_boxes
+from tilesmith.frontend.common.boxes import (
+    detections,
+    numbered,
+    prior_boxes,
+    prior_sizes,
+    ssd_boxes,
+)
 from tilesmith.frontend.common.networks import LayerNode
 from tilesmith.frontend.common.regions import max_regions
 from tilesmith.frontend.common.slots import Result
-from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32
 from tilesmith.ops import functions as fn
@@ -22,20 +26,8 @@ from tilesmith.ops import slicing
 def _prior_sizes(n: LayerNode) -> list[tuple[float, float]]:
     """The width and height of each prior of a cell.  Caffe rounds min_size and max_size down."""
     least, most = n.attr_floats("min_size"), n.attr_floats("max_size", ())
-    if (most and len(most) != len(least)) or min(least, default=0) <= 0:
-        n.bad(f"expected sizes above 0, as many max_size as min_size, found {least} and {most}")
-    ratios = [1.0]
-    for ratio in n.attr_floats("aspect_ratio", ()):
-        if ratio <= 0:
-            n.bad(f"aspect_ratio: expected a number above 0, found {ratio}")
-        if all(abs(ratio - r) >= 1e-6 for r in ratios):
-            ratios += [ratio, 1 / ratio] if n.attr_flag("flip", True) else [ratio]
-    sizes = []
-    for i, size in enumerate(map(int, least)):
-        sides = [size, *([math.sqrt(size * int(most[i]))] if most else [])]
-        sizes += [(side, side) for side in sides]
-        sizes += [(size * math.sqrt(r), size / math.sqrt(r)) for r in ratios if abs(r - 1) >= 1e-6]
-    return sizes
+    ratios, flip = n.attr_floats("aspect_ratio", ()), n.attr_flag("flip", True)
+    return prior_sizes(n, [*map(int, least)], [*map(int, most)], ratios, flip)
 
 
 @caffe_layer("PriorBox")
@@ -74,16 +66,11 @@ def detection_output(n: LayerNode) -> Result:
     location, confidence, priors = (n.input(i) for i in range(3))
     classes = n.attr_int("num_classes", low=1)
     shared = n.attr_flag("share_location", True)
-    images, count = n.extent(location, 0), extents.quotient(priors.type.shape[2], 4)
-    if count is None:
-        n.bad(f"expected 4 numbers for each prior, found {priors.type}")
-    boxes, variances = (n.reshape(v, (count, 4)) for v in n.add(slicing.Split(1, (1, 1)), priors))
-    groups = 1 if shared else classes
-    codes = n.reshape(location, (images, count, groups, 4)).transpose(0, 2, 1, 3)
+    images = n.extent(location, 0)
     is_encoded = n.attr_flag("variance_encoded_in_target", False)
     code = n.attr_string("code_type", "CORNER", ("CORNER", "CENTER_SIZE", "CORNER_SIZE"))
-    corners = decoded(n, codes, boxes, None if is_encoded else variances, code)
-    scores = n.reshape(confidence, (images, count, classes)).transpose(0, 2, 1)
+    groups = 1 if shared else classes
+    corners, scores = ssd_boxes(n, location, confidence, priors, groups, is_encoded, code)
     settings = n.layer.attributes.get("nms_param")
     overlap, candidates = 0.3, -1
     if settings is not None:
@@ -94,7 +81,7 @@ def detection_output(n: LayerNode) -> Result:
     least = n.attr_float("confidence_threshold", float(f32.min))
     kept, background = n.attr_int("keep_top_k", -1), n.attr_int("background_label_id", 0)
     tables = detections(n, corners, scores, least, overlap, candidates, kept, background)
-    rows = [_numbered(n, table, i) for i, (table, _) in enumerate(tables)]
+    rows = numbered(n, tables)
     none = np.full((images, 7), -1, np.float32)
     none[:, 0] = np.arange(images)
     total = n.of_dims((extents.total(t.type.shape[0] for t in rows),))
@@ -102,11 +89,6 @@ def detection_output(n: LayerNode) -> Result:
     every = n.add(slicing.Concat(0), *rows, n.const(none))
     shown = n.add(slicing.Slice((0,), (length,), (0,), (1,)), every)
     return n.reshape(shown, (1, 1, length, 7))
-
-
-def _numbered(n: LayerNode, table: Value, image: int) -> Value:
-    number = n.expand(n.const([[image]], f32), (table.type.shape[0], 1))
-    return n.add(slicing.Concat(1), number, table)
 
 
 @caffe_layer("ROIPooling")

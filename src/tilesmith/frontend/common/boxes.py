@@ -5,6 +5,7 @@ A box is (left, top, right, bottom).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,39 @@ def prior_boxes(
     (left, right), (top, bottom) = sides
     corners = [n.expand(v, dims).reshape(*dims, 1) for v in (left, top, right, bottom)]
     return n.add(slicing.Concat(3), *corners).reshape(extents.product(dims), 4)
+
+
+def prior_sizes(
+    n: NodeContext,
+    least: Sequence[float],
+    most: Sequence[float],
+    ratios: Sequence[float],
+    flip: bool,
+    is_most_last: bool = False,
+) -> list[tuple[float, float]]:
+    """The width and height of each prior of a cell, in pixels.
+
+    least, most: for each square, its side and the side whose geometric mean with it is the side of
+        another square.
+    ratios: width / height of further priors.
+    flip: whether there are priors of the inverse ratios, too.
+    is_most_last: whether the other square follows the priors of the ratios.
+    """
+    if (most and len(most) != len(least)) or min((*least, *ratios), default=0) <= 0:
+        n.bad(
+            f"expected sizes and ratios above 0, as many max_size as min_size, found {least}, "
+            f"{most} and {ratios}"
+        )
+    every = [1.0]
+    for ratio in ratios:
+        if all(abs(ratio - r) >= 1e-6 for r in every):
+            every += [ratio, 1 / ratio] if flip else [ratio]
+    sizes: list[tuple[float, float]] = []
+    for i, size in enumerate(least):
+        other = [(math.sqrt(size * most[i]),) * 2] if most else []
+        wide = [(size * math.sqrt(r), size / math.sqrt(r)) for r in every if abs(r - 1) >= 1e-6]
+        sizes += [(size, size), *(wide + other if is_most_last else other + wide)]
+    return sizes
 
 
 def decoded(
@@ -144,3 +178,95 @@ def _of_image(
     _, order = n.add(sort.TopK(length, 0), score)
     order = n.add(sort.TopK(length, 0, False), order)[0].cast(i64)
     return n.add(gather.Gather(0), table, order), n.add(gather.Gather(0), place, order)
+
+
+def ssd_boxes(
+    n: NodeContext,
+    location: Value,
+    confidence: Value,
+    priors: Value,
+    groups: int,
+    is_encoded: bool,
+    code: str,
+) -> tuple[Value, Value]:
+    """The boxes [images, groups, N, 4] and the scores [images, classes, N] of SSD's heads.
+
+    location: [images, N * groups * 4].
+    confidence: [images, N * classes].
+    priors: boxes and their variances, [1, 2, N * 4]; without variances if codes are multiplied by
+        them already.
+    groups: 1, or the number of classes if each class has its own boxes.
+    is_encoded: whether codes are multiplied by the variances already.
+    code: as in `decoded`.
+    """
+    images, count = n.extent(location, 0), extents.quotient(priors.type.shape[2], 4)
+    if count is None or (isinstance(count, int) and not count):
+        n.bad(f"expected 4 numbers for each prior, found {priors.type}")
+    parts = n.extent(priors, 1)
+    both = n.add(slicing.Split(1, (1,) * parts), priors) if parts > 1 else (priors,)
+    boxes, *variances = (n.reshape(v, (count, 4)) for v in both)
+    if not (is_encoded or variances):
+        n.bad(f"expected priors with their variances, found {priors.type}")
+    codes = n.reshape(location, (images, count, groups, 4)).transpose(0, 2, 1, 3)
+    corners = decoded(n, codes, boxes, None if is_encoded else variances[0], code)
+    classes = extents.quotient(confidence.type.shape[1], count)
+    if classes is None:
+        n.bad(f"expected a score of each class for {count} boxes, found {confidence.type}")
+    return corners, n.reshape(confidence, (images, count, classes)).transpose(0, 2, 1)
+
+
+def numbered(n: NodeContext, tables: Sequence[tuple[Value, Value]]) -> list[Value]:
+    """The tables of `detections` with the image's number before each row, f32 [count, 7]."""
+    rows = []
+    for image, (table, _) in enumerate(tables):
+        number = n.expand(n.const([[image]], f32), (table.type.shape[0], 1))
+        rows.append(n.add(slicing.Concat(1), number, table))
+    return rows
+
+
+def best_of_images(
+    n: NodeContext,
+    boxes: Value,
+    scores: Value,
+    least: float,
+    overlap: float,
+    candidates: int,
+    kept: int,
+    background: int,
+    is_normalized: bool,
+    by_score: bool = False,
+) -> tuple[Value, Value, Value]:
+    """The best boxes of all images, f32 [count, 6]: class, score and box; their numbers among the
+    boxes of all images, i64 [count, 1]; and the number of boxes of each image, i64 [images].
+
+    boxes: [images, N, 4].
+    is_normalized: whether coordinates are fractions of the image.  A box in whole pixels includes
+        its last row and column.
+    by_score: whether boxes of an image are sorted by descending score, not by class.
+    The other arguments are those of `detections`.
+    """
+    images, count = boxes.type.shape[:2]
+    compared = boxes if is_normalized else boxes + n.const(np.array([0, 0, 1, 1], np.float32))
+    best = detections(
+        n,
+        compared.reshape(images, 1, count, 4),
+        scores,
+        least,
+        overlap,
+        candidates,
+        kept,
+        background,
+    )
+    every = n.reshape(boxes, (extents.product((images, count)), 4))
+    tables, places, counts = [], [], []
+    for image, (table, place) in enumerate(best):
+        if by_score:
+            _, order = n.add(sort.TopK(table.type.shape[0], 0), column(n, table, 1))
+            table, place = (n.add(gather.Gather(0), v, order) for v in (table, place))
+        place = place + n.of_dims((count,)) * image
+        kind, _ = n.add(slicing.Split(1, (2, 4)), table)
+        tables.append(n.add(slicing.Concat(1), kind, n.add(gather.Gather(0), every, place)))
+        places.append(n.reshape(place, (place.type.shape[0], 1)))
+        counts.append(place.type.shape[0])
+    join = slicing.Concat(0)
+    return n.add(join, *tables), n.add(join, *places), n.of_dims(counts)

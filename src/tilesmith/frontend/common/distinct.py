@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
-from tilesmith.ops import gather, scan, scatter
+from tilesmith.ir.types import same_dim
+from tilesmith.ops import gather, scan, scatter, select, sort
 from tilesmith.ops.functions import is_nan, maximum
 
 from .computed import taken
-from .lists import joined
+from .lists import joined, listed
 from .node import NodeContext
 
 
@@ -54,3 +58,36 @@ def scattered(n: NodeContext, places: Value, numbers: Value) -> Value:
     """Put each of `numbers` at its position in `places`: the inverse of a gather."""
     zeros = n.const([0], i64).expand(*places.type.shape)
     return n.add(scatter.ScatterElements(0), zeros, places, numbers)
+
+
+def unique_elements(
+    n: NodeContext, x: Value, axis: int | None, is_sorted: bool
+) -> tuple[Value, Value, Value, Value]:
+    """The distinct elements of x, or its distinct slices along an axis.  For these: the first
+    place, the group of each element, and the number of equal elements, all i64.
+
+    is_sorted: whether they are in ascending order, not in the order in which they occur.
+    """
+    dims = x.type.shape
+    if any(same_dim(d, 0) for d in dims):
+        n.unsupported(f"unique elements of {x.type}, which has none")
+    perm = () if axis is None else (axis, *(a for a in range(len(dims)) if a != axis))
+    if axis is None:
+        count = extents.product(dims)
+        rows = x.reshape(count, 1)
+        _, order = n.add(sort.TopK(count, 0, largest=False), rows)
+        order = listed(order)
+    else:
+        columns = extents.product(dims[a] for a in perm[1:])
+        rows = x.transpose(*perm).reshape(dims[axis], columns)
+        order = scattered(n, n.add(select.RowRanks(), rows), n.positions(dims[axis]))
+    firsts, inverse, counts = groups(n, rows, order, is_sorted)
+    kept = n.add(gather.Gather(0), rows, firsts)
+    length = firsts.type.shape[0]
+    if axis is None:
+        y = kept.reshape(length)
+    else:
+        rest = tuple(d for a, d in enumerate(dims) if a != axis)
+        y = kept.reshape(length, *rest)
+        y = y.transpose(*tuple(int(i) for i in np.argsort(perm)))
+    return (y, firsts, inverse, counts)

@@ -1,4 +1,4 @@
-"""Writing a slice of a tensor at a place that a run knows."""
+"""Writing a slice of a tensor."""
 
 from __future__ import annotations
 
@@ -28,3 +28,16 @@ def updated(n: NodeContext, x: Value, update: Value, starts: Value) -> Value:
     ]
     indices = n.add(slicing.Concat(depth), *(c.reshape(*grid, 1) for c in columns))
     return n.add(scatter.ScatterNd(), x, indices, update)
+
+
+def places_of(n: NodeContext, x: Value, cut: slicing.Slice) -> Value:
+    """The position in x, as a list of elements, of each element of a slice, i64."""
+    return n.add(cut, n.reshape(n.positions(extents.product(x.type.shape)), x.type.shape))
+
+
+def replaced(n: NodeContext, x: Value, places: Value, new: Value) -> Value:
+    """x with the elements at `places` (see `places_of`) replaced by those of `new`, in order."""
+    count = extents.product(places.type.shape)
+    flat = n.reshape(x, (extents.product(x.type.shape),))
+    index, rows = n.reshape(places, (count, 1)), n.reshape(new, (count,))
+    return n.reshape(n.add(scatter.ScatterNd(), flat, index, rows), x.type.shape)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilesmith.frontend.common import pools
+from tilesmith.frontend.common.blocks import first_reorganisation
 from tilesmith.frontend.common.networks import LayerNode, Layers
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.common.windows import Geometry, add_bias, convolve, geometry
@@ -251,18 +252,10 @@ def upsample(n: LayerNode) -> Result:
 
 @darknet_layer("reorg")
 def reorg(n: LayerNode) -> Result:
-    """Move blocks of pixels to channels, in the order of the first Darknet.
-
-    It read the memory of `x` as an image with larger sides and fewer channels.
-    """
+    """Move blocks of pixels to channels, in the order of the first Darknet."""
     _refuse(n, "reverse")
     x, s = n.input(), n.attr_int("stride", 1, 1)
-    batch, channels, height, width = x.type.shape
-    fewer = n.builder.divided("reorg", channels, s * s, "the channels", n.loc)
-    large = x.reshape(batch, fewer, *(extents.product((d, s)) for d in (height, width)))
-    rows, columns = (n.builder.divided("reorg", d, s, "a side", n.loc) for d in (height, width))
-    y = n.add(shape.SpaceToDepth(s), large)
-    return y.reshape(batch, extents.product((channels, s * s)), rows, columns)
+    return first_reorganisation(n, x, s)
 
 
 @darknet_layer("reorg3d")

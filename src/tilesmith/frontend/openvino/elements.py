@@ -14,7 +14,7 @@ from tilesmith.frontend.common.networks import LayerNode, Layers
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.openvino.model import TYPES
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, bool_
+from tilesmith.ir.dtypes import DType, bool_, f32
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import functions as fn
@@ -52,7 +52,8 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "GreaterEqual": lambda a, b: a >= b, "LogicalAnd": lambda a, b: a & b,
     "LogicalOr": lambda a, b: a | b, "LogicalXor": lambda a, b: a ^ b,
     "BitwiseAnd": lambda a, b: a & b, "BitwiseOr": lambda a, b: a | b,
-    "BitwiseXor": lambda a, b: a ^ b,
+    "BitwiseXor": lambda a, b: a ^ b, "BitwiseLeftShift": partial(fn.apply, ew.BitShift("left")),
+    "BitwiseRightShift": partial(fn.apply, ew.BitShift("right")),
 }  # fmt: skip
 
 _REDUCTIONS: dict[str, Callable[..., Op]] = {
@@ -178,6 +179,33 @@ def convert(n: LayerNode) -> Result:
 @openvino_layer("ConvertLike")
 def convert_like(n: LayerNode) -> Result:
     return n.input(0).cast(n.input(1).dtype)
+
+
+def promoted(a: DType, b: DType, of_u64: DType) -> DType | None:
+    """The type that holds numbers of two types; None if they aren't all numbers.
+
+    of_u64: the type for u64 with signed integers.
+    """
+    if a is b:
+        return a
+    if a.is_bool or b.is_bool:
+        return b if a.is_bool else a
+    if a.is_float and b.is_float:
+        return max(a, b, key=lambda d: d.bits) if a.bits != b.bits else f32
+    if a.is_float or b.is_float:
+        return a if a.is_float else b
+    kind = np.result_type(a.numpy, b.numpy)
+    return of_u64 if kind.kind == "f" else TYPES.get(f"{kind.kind}{8 * kind.itemsize}")
+
+
+@openvino_layer("ConvertPromoteTypes")
+def convert_promote_types(n: LayerNode) -> Result:
+    a, b = n.input(0), n.input(1)
+    if n.attr_flag("pytorch_scalar_promotion", False) and a.type.rank * b.type.rank == 0:
+        n.unsupported("PyTorch's promotion of scalars")
+    target = element_type(n, "u64_integer_promotion_target", "f32")
+    dtype = promoted(a.dtype, b.dtype, target) or n.unsupported(f"{a.dtype} with {b.dtype}")
+    return a.cast(dtype), b.cast(dtype)
 
 
 @openvino_layer("Select")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilesmith.frontend.common import pools
 from tilesmith.frontend.common.networks import LayerNode
@@ -18,7 +19,8 @@ from tilesmith.ops import matmul as mm
 from tilesmith.ops import norm, pool, resize
 
 
-def _window(n: LayerNode, x: Value, kernel: Sequence[int]) -> Geometry:
+def window_of(n: LayerNode, x: Value, kernel: Sequence[int]) -> Geometry:
+    """The window that a layer's attributes describe."""
     ones = (1,) * len(kernel)
     zeros = (0,) * len(kernel)
     pads = (*n.attr_ints("pads_begin", zeros), *n.attr_ints("pads_end", zeros))
@@ -47,7 +49,7 @@ def _joined(n: LayerNode, w: Value) -> tuple[Value, int]:
 def convolution(n: LayerNode) -> Result:
     x = n.input(0)
     w, groups = _joined(n, n.input(1))
-    return convolve(n, x, w, _window(n, x, n.shape(w)[2:]), groups)
+    return convolve(n, x, w, window_of(n, x, n.shape(w)[2:]), groups)
 
 
 @openvino_layer("ConvolutionBackpropData", "GroupConvolutionBackpropData")
@@ -55,7 +57,7 @@ def transposed_convolution(n: LayerNode) -> Result:
     x = n.input(0)
     w, groups = _joined(n, n.input(1))
     kernel = n.shape(w)[2:]
-    g = _window(n, x, kernel)
+    g = window_of(n, x, kernel)
     extra = n.attr_ints("output_padding", (0,) * len(kernel))
     if n.optional(2) is not None:
         sizes = n.int_list(n.input(2), "the output's shape")
@@ -82,7 +84,7 @@ def _rounding(n: LayerNode) -> pools.Rounding:
 @openvino_layer("MaxPool")
 def max_pool(n: LayerNode) -> Result:
     x = n.input()
-    g, rounding = _window(n, x, n.attr_ints("kernel")), _rounding(n)
+    g, rounding = window_of(n, x, n.attr_ints("kernel")), _rounding(n)
     y = pools.pooled(n, x, "max", g, rounding)
     if len(n.layer.outputs) < 2:
         return y
@@ -96,7 +98,9 @@ def max_pool(n: LayerNode) -> Result:
 def avg_pool(n: LayerNode) -> Result:
     x = n.input()
     counts = not n.attr_flag("exclude-pad", True)
-    return pools.pooled(n, x, "average", _window(n, x, n.attr_ints("kernel")), _rounding(n), counts)
+    return pools.pooled(
+        n, x, "average", window_of(n, x, n.attr_ints("kernel")), _rounding(n), counts
+    )
 
 
 @openvino_layer("AdaptiveAvgPool")
@@ -175,30 +179,32 @@ def log_softmax(n: LayerNode) -> Result:
 @openvino_layer("ScaledDotProductAttention")
 def attention(n: LayerNode) -> Result:
     query, key, value = (n.input(i) for i in range(3))
-    if n.attr_flag("causal", False):
-        n.unsupported("a causal mask")
     scale = n.optional(4)
     factor = n.extent(query, -1) ** -0.5 if scale is None else scale
     scores = n.add(mm.MatMul(transpose_b=True), query * factor, key)
     mask = n.optional(3)
     if mask is not None and mask.type.rank:
         scores = fn.where(mask, scores, -float("inf")) if mask.dtype.is_bool else scores + mask
+    if n.attr_flag("causal", False):
+        rows, columns = (n.positions(scores.type.shape[a], 2, a + 2) for a in (-2, -1))
+        scores = fn.where(columns <= rows, scores, -float("inf"))
     return n.add(mm.MatMul(), n.add(norm.Softmax(-1), scores), value)
 
 
 @openvino_layer("Interpolate")
 def interpolate(n: LayerNode) -> Result:
-    """Resizing, in the forms of opset 4 and 11."""
+    """Resizing, in the forms of opset 1, 4 and 11."""
     x, rank = n.input(0), n.input(0).type.rank
     modes = {"nearest": "nearest", "linear": "linear", "linear_onnx": "linear", "cubic": "cubic"}
     mode = n.attr_string("mode", among=tuple(modes))
-    if not n.has("shape_calculation_mode"):
-        n.unsupported("the form of opset 1")
     zeros = (0,) * rank
     if any((*n.attr_ints("pads_begin", zeros), *n.attr_ints("pads_end", zeros))):
         n.unsupported("padding")
+    is_first = not n.has("shape_calculation_mode")
+    if is_first:
+        return _first_interpolate(n, x, modes[mode])
     by_sizes = n.attr_string("shape_calculation_mode") == "sizes"
-    if len(n.slots) > 3 or (n.has("version") and n.input(2).dtype.is_float):
+    if len(n.slots) > 3 or (len(n.slots) > 2 and n.input(2).dtype.is_float):
         sizes_at, scales_at, axes_at = 1, 2, 3
     else:
         sizes_at, scales_at, axes_at = 1, 1, 2
@@ -218,13 +224,41 @@ def interpolate(n: LayerNode) -> Result:
             sizes[a] = (
                 extents.product((sizes[a], int(f))) if whole else int(n.shape(x)[a] * f + 1e-5)
             )
-    op = resize.Resize(
-        tuple(sizes),
-        () if by_sizes else tuple(factors),
-        modes[mode],
-        n.attr_string("coordinate_transformation_mode", "half_pixel"),
-        n.attr_string("nearest_mode", "round_prefer_floor"),
-        n.attr_float("cube_coeff", -0.75),
-        antialias=n.attr_flag("antialias", False),
+    return _resized(
+        n,
+        x,
+        resize.Resize(
+            tuple(sizes),
+            () if by_sizes else tuple(factors),
+            modes[mode],
+            n.attr_string("coordinate_transformation_mode", "half_pixel"),
+            n.attr_string("nearest_mode", "round_prefer_floor"),
+            n.attr_float("cube_coeff", -0.75),
+            antialias=n.attr_flag("antialias", False),
+        ),
     )
-    return n.add(op, x)
+
+
+def _first_interpolate(n: LayerNode, x: Value, mode: str) -> Result:
+    """Resizing to sizes, as opset 1 defines it."""
+    if n.attr_flag("antialias", False):
+        n.unsupported("the antialias of opset 1")
+    axes = n.axes(n.attr_ints("axes"), x.type.rank)
+    sizes = list(x.type.shape)
+    for a, size in zip(axes, n.dims(n.input(1), "sizes"), strict=True):
+        sizes[a] = size
+    where = "align_corners" if n.attr_flag("align_corners", True) else "asymmetric"
+    return _resized(n, x, resize.Resize(tuple(sizes), (), mode, where, "simple"))
+
+
+def _resized(n: LayerNode, x: Value, op: resize.Resize) -> Value:
+    """x resized.  The rounding "simple" is upwards along axes that shrink, else downwards."""
+    if op.rounding != "simple" or op.mode != "nearest":
+        rounding = "floor" if op.rounding == "simple" else op.rounding
+        return n.add(replace(op, rounding=rounding), x)
+    if not all(map(extents.is_at_most, x.type.shape, op.sizes)):
+        smaller = tuple(map(extents.smaller, x.type.shape, op.sizes))
+        scales = tuple(min(f, 1) for f in op.scales)
+        x = n.add(replace(op, sizes=smaller, scales=scales, rounding="ceil"), x)
+    scales = tuple(max(f, 1) for f in op.scales)
+    return n.add(replace(op, scales=scales, rounding="floor"), x)

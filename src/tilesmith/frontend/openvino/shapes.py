@@ -57,20 +57,21 @@ def concat(n: LayerNode) -> Result:
     return n.add(slicing.Concat(n.axis(n.attr_int("axis"), n.input().type.rank)), *n.inputs)
 
 
-def _axis(n: LayerNode, index: int) -> int:
+def axis_at(n: LayerNode, index: int) -> int:
+    """The axis of the first input that another input names."""
     return n.axis(int(n.scalar(n.input(index), "the axis")), n.input(0).type.rank)
 
 
 @openvino_layer("Split")
 def split(n: LayerNode) -> Result:
-    x, axis, count = n.input(0), _axis(n, 1), n.attr_int("num_splits", low=1)
+    x, axis, count = n.input(0), axis_at(n, 1), n.attr_int("num_splits", low=1)
     size = n.builder.divided("Split", x.type.shape[axis], count, f"axis {axis}", n.loc)
     return n.add(slicing.Split(axis, (size,) * count), x)
 
 
 @openvino_layer("VariadicSplit")
 def variadic_split(n: LayerNode) -> Result:
-    x, axis = n.input(0), _axis(n, 1)
+    x, axis = n.input(0), axis_at(n, 1)
     sizes = list(n.dims(n.input(2), "the sizes"))
     if -1 in [s for s in sizes if isinstance(s, int)]:
         rest = sizes.index(-1)
@@ -147,7 +148,7 @@ def strided_slice(n: LayerNode) -> Result:
     return n.add(sh.Squeeze(tuple(dropped)), y) if dropped else y
 
 
-def _places(n: LayerNode, indices: Value, extent: Dim) -> Value:
+def from_front(n: LayerNode, indices: Value, extent: Dim) -> Value:
     """Indices counted from the front."""
     known = n.known(indices)
     if known is not None and (known >= 0).all():
@@ -158,8 +159,8 @@ def _places(n: LayerNode, indices: Value, extent: Dim) -> Value:
 
 @openvino_layer("Gather")
 def gather_slices(n: LayerNode) -> Result:
-    x, axis, batch = n.input(0), _axis(n, 2), n.attr_int("batch_dims", 0)
-    indices = _places(n, n.input(1), x.type.shape[axis])
+    x, axis, batch = n.input(0), axis_at(n, 2), n.attr_int("batch_dims", 0)
+    indices = from_front(n, n.input(1), x.type.shape[axis])
     return gathered(n, x, indices, axis, batch)
 
 
@@ -167,7 +168,7 @@ def gather_slices(n: LayerNode) -> Result:
 def gather_elements(n: LayerNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis"), x.type.rank)
-    return n.add(gather.GatherElements(axis), x, _places(n, n.input(1), x.type.shape[axis]))
+    return n.add(gather.GatherElements(axis), x, from_front(n, n.input(1), x.type.shape[axis]))
 
 
 @openvino_layer("GatherND")
@@ -177,12 +178,12 @@ def gather_nd(n: LayerNode) -> Result:
 
 @openvino_layer("ScatterElementsUpdate")
 def scatter_elements(n: LayerNode) -> Result:
-    x, axis = n.input(0), _axis(n, 3)
+    x, axis = n.input(0), axis_at(n, 3)
     kinds = {"none": "none", "sum": "add", "prod": "mul", "min": "min", "max": "max"}
     kind = n.attr_string("reduction", "none")
     if kind not in kinds or not n.attr_flag("use_init_val", True):
         n.unsupported(f"reduction {kind!r}, or one without the old element")
-    indices = _places(n, n.input(1), x.type.shape[axis])
+    indices = from_front(n, n.input(1), x.type.shape[axis])
     return n.add(scatter.ScatterElements(axis, kinds[kind]), x, indices, n.input(2))
 
 
@@ -274,7 +275,7 @@ def non_zero(n: LayerNode) -> Result:
 @openvino_layer("CumSum")
 def cumulative_sum(n: LayerNode) -> Result:
     flags = n.attr_flag("exclusive", False), n.attr_flag("reverse", False)
-    return n.add(scan.CumSum(_axis(n, 1), *flags), n.input(0))
+    return n.add(scan.CumSum(axis_at(n, 1), *flags), n.input(0))
 
 
 @openvino_layer("ReverseSequence")

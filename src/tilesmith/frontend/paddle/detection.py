@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.frontend.common.boxes import detections
+from tilesmith.frontend.common.boxes import best_of_images
 from tilesmith.frontend.common.networks import LayerNode
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.paddle.registry import paddle_op
@@ -13,7 +13,7 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, i32
 from tilesmith.ops import activation as act
 from tilesmith.ops import functions as fn
-from tilesmith.ops import gather, slicing
+from tilesmith.ops import slicing
 
 
 @paddle_op("yolo_box")
@@ -75,29 +75,15 @@ def multiclass_nms(n: LayerNode) -> Result:
         n.unsupported("boxes of regions, whose number differs from image to image")
     if n.attr_float("nms_eta", 1.0) != 1:
         n.unsupported(f"a threshold that shrinks by {n.attr_float('nms_eta')}")
-    boxes, scores = n.input(0), n.input(1)
-    count = boxes.type.shape[1]
-    compared = boxes
-    if not n.attr_flag("normalized", True):
-        # A box in whole pixels includes its last row and column.
-        compared = boxes + n.const(np.array([0, 0, 1, 1], np.float32))
-    best = detections(
+    rows, places, counts = best_of_images(
         n,
-        compared.reshape(boxes.type.shape[0], 1, count, 4),
-        scores,
+        n.input(0),
+        n.input(1),
         n.attr_float("score_threshold"),
         n.attr_float("nms_threshold", 0.3),
         n.attr_int("nms_top_k"),
         n.attr_int("keep_top_k"),
         n.attr_int("background_label", 0),
+        n.attr_flag("normalized", True),
     )
-    every, columns = n.reshape(boxes, (extents.product(boxes.type.shape[:2]), 4)), (2, 4)
-    tables, places, counts = [], [], []
-    for image, (table, place) in enumerate(best):
-        place = place + n.of_dims((count,)) * image
-        kind, _ = n.add(slicing.Split(1, columns), table)
-        tables.append(n.add(slicing.Concat(1), kind, n.add(gather.Gather(0), every, place)))
-        places.append(n.reshape(place.cast(i32), (place.type.shape[0], 1)))
-        counts.append(place.type.shape[0])
-    rows = n.add(slicing.Concat(0), *tables)
-    return rows, n.add(slicing.Concat(0), *places), n.of_dims(counts).cast(i32)
+    return rows, places.cast(i32), counts.cast(i32)

@@ -15,6 +15,7 @@ from tilesmith.frontend.common.networks import LayerNode
 from tilesmith.frontend.common.ranges import ranged
 from tilesmith.frontend.common.repeating import tiled
 from tilesmith.frontend.common.shaping import without_ones
+from tilesmith.frontend.common.slices import places_of, replaced
 from tilesmith.frontend.common.slots import Result, TensorList
 from tilesmith.frontend.paddle.registry import (
     axis_input,
@@ -287,19 +288,14 @@ def set_value(n: LayerNode) -> Result:
     axes = n.axes(n.attr_ints("axes"), x.type.rank)
     starts, ends, steps = (whole(n, i, "a bound") for i in range(count - 3, count))
     cut = slicing.Slice(starts, ends, axes, steps)
-    numbers = n.reshape(n.positions(extents.product(x.type.shape)), x.type.shape)
-    places = n.add(cut, numbers)
+    places = places_of(n, x, cut)
     gone = n.attr_ints("decrease_axes", ())
     kept = [d for a, d in enumerate(places.type.shape) if a not in gone]
     if "with_tensor" in n.layer.kind and n.optional(1) is not None:
         new = n.input(1)
     else:
         new = n.const(np.asarray(n.attr_floats("values")).reshape(n.attr_ints("shape")), x.dtype)
-    dims = (extents.product(places.type.shape),)
-    new = n.reshape(n.expand(new.cast(x.dtype), kept), dims)
-    flat = n.reshape(x, (extents.product(x.type.shape),))
-    index = n.reshape(places, (*dims, 1))
-    return n.reshape(n.add(scatter.ScatterNd(), flat, index, new), x.type.shape)
+    return replaced(n, x, places, n.expand(new.cast(x.dtype), kept))
 
 
 # Tensors made from attributes

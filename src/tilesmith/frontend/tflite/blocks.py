@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from tilesmith.frontend.common.blocks import batch_to_space, divided, space_to_batch
 from tilesmith.frontend.common.lists import listed
 from tilesmith.frontend.common.options import OptionNode
 from tilesmith.frontend.common.slots import Result
@@ -11,12 +10,6 @@ from tilesmith.frontend.tflite.registry import stored_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.types import Dim
-from tilesmith.ops import slicing
-
-
-def _divided(n: OptionNode, extent: Dim, by: int) -> Dim:
-    what = "an extent"
-    return n.builder.divided(n.kind, extent, by, what, n.loc)
 
 
 def _image_and_block(n: OptionNode) -> tuple[Value, int]:
@@ -30,7 +23,7 @@ def _image_and_block(n: OptionNode) -> tuple[Value, int]:
 def space_to_depth(n: OptionNode) -> Result:
     x, k = _image_and_block(n)
     batch, height, width, channels = x.type.shape
-    h, w = (_divided(n, d, k) for d in (height, width))
+    h, w = (divided(n, d, k) for d in (height, width))
     y = x.reshape(batch, h, k, w, k, channels).transpose(0, 1, 3, 2, 4, 5)
     return y.reshape(batch, h, w, extents.product((channels, k * k)))
 
@@ -39,7 +32,7 @@ def space_to_depth(n: OptionNode) -> Result:
 def depth_to_space(n: OptionNode) -> Result:
     x, k = _image_and_block(n)
     batch, h, w, channels = x.type.shape
-    inner = _divided(n, channels, k * k)
+    inner = divided(n, channels, k * k)
     y = x.reshape(batch, h, w, k, k, inner).transpose(0, 1, 3, 2, 4, 5)
     return y.reshape(batch, extents.product((h, k)), extents.product((w, k)), inner)
 
@@ -58,30 +51,10 @@ def _blocks(n: OptionNode) -> tuple[Value, tuple[int, ...], tuple[Dim, ...], tup
 
 
 @stored_op("SPACE_TO_BATCH_ND")
-def space_to_batch(n: OptionNode) -> Result:
-    x, blocks, before, after = _blocks(n)
-    m, rest = len(blocks), [0] * (x.type.rank - len(blocks) - 1)
-    x = n.add(slicing.Pad((0, *before, *rest, 0, *after, *rest), "constant", n.stored_zero), x)
-    batch, *dims = x.type.shape
-    places = [_divided(n, d, b) for d, b in zip(dims, blocks, strict=False)]
-    pairs = [d for pair in zip(places, blocks, strict=True) for d in pair]
-    y = x.reshape(batch, *pairs, *dims[m:])
-    inner = range(2 * m + 1, 2 * m + 1 + len(dims) - m)
-    y = y.transpose(*range(2, 2 * m + 1, 2), 0, *range(1, 2 * m + 1, 2), *inner)
-    return y.reshape(extents.product((batch, *blocks)), *places, *dims[m:])
+def space_to_batch_nd(n: OptionNode) -> Result:
+    return space_to_batch(n, *_blocks(n), n.stored_zero)
 
 
 @stored_op("BATCH_TO_SPACE_ND")
-def batch_to_space(n: OptionNode) -> Result:
-    x, blocks, before, after = _blocks(n)
-    m = len(blocks)
-    batch, *dims = x.type.shape
-    outer = _divided(n, batch, math.prod(blocks))
-    y = x.reshape(*blocks, outer, *dims)
-    inner = range(2 * m + 1, 2 * m + 1 + len(dims) - m)
-    pairs = [a for i in range(m) for a in (m + 1 + i, i)]
-    y = y.transpose(m, *pairs, *inner)
-    wide = [extents.product(pair) for pair in zip(dims, blocks, strict=False)]
-    y = y.reshape(outer, *wide, *dims[m:])
-    ends = tuple(extents.difference(d, c) for d, c in zip(wide, after, strict=True))
-    return n.add(slicing.Slice(before, ends, tuple(range(1, m + 1)), (1,) * m), y)
+def batch_to_space_nd(n: OptionNode) -> Result:
+    return batch_to_space(n, *_blocks(n))
