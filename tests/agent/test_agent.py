@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import re
 import socket
 import ssl
@@ -11,6 +13,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +27,7 @@ from tilesmith.runtime.remote.device import RemoteDevice, timed_in_turns
 from tilesmith.runtime.remote.frames import Frame, FrameError, Kind
 from tilesmith.runtime.remote.keys import Key
 from tilesmith.runtime.remote.link import AbsentError, LostError
+from tilesmith.support.child import Child
 from tilesmith.support.confine import layers
 
 X = np.arange(16, dtype=np.float32).reshape(2, 8) / 10
@@ -117,6 +121,86 @@ threads[0].start()
     )
     expected = [*["True"] * 4, "True" if "landlock" in layers() else "False", "True", "False"]
     assert done.stdout.split() == [*expected, "thread"]
+
+
+LOOKS = """
+import sys
+from pathlib import Path
+from tilesmith.support.confine import confine
+confine()
+for name in sys.argv[1:]:
+    try:
+        open(name).close()
+        print("open")
+    except OSError:
+        print("refused")
+"""
+
+
+@pytest.mark.skipif("landlock" not in layers(), reason="the kernel has no Landlock")
+def test_the_current_folder_is_not_readable(tmp_path):
+    (tmp_path / "looks.py").write_text(LOOKS)
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "secret").write_text("token")
+    inner = str(tmp_path / "inner" / "secret")
+    paths = os.pathsep.join((str(Path(ts.__file__).parents[1]), str(tmp_path / "inner")))
+    done = subprocess.run(
+        [sys.executable, "-m", "looks", "looks.py", inner, os.__file__],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["refused", "refused", "open"]
+
+
+def test_an_agent_whose_runs_could_read_its_secrets_does_not_start(secrets, tmp_path, monkeypatch):
+    held = Secrets.load(secrets)
+    with pytest.raises(ts.UsageError, match="secrets are in"):
+        Agent(held, secrets)
+    monkeypatch.syspath_prepend(str(secrets.parent))
+    with pytest.raises(ts.UsageError, match="take it out of PYTHONPATH"):
+        Agent(held, tmp_path / "o")
+
+
+def test_workers_do_not_inherit_the_environment(place, monkeypatch):
+    monkeypatch.setenv("HELD_TOKEN", "secret")
+    worker = Child("tilesmith.agent.worker", environment=place.agent._programs._environment)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    process = worker.start()
+    try:
+        content = Path(f"/proc/{process.pid}/environ").read_bytes()
+        assert b"PYTHONPATH=" in content and b"HELD_TOKEN" not in content
+    finally:
+        worker.end()
+
+
+def test_a_worker_that_is_not_confined_ends(tmp_path):
+    script = """
+import sys
+from tilesmith.agent import worker
+worker.confine = lambda readable: ("limits",)
+worker.layers = lambda: ("limits", "seccomp")
+worker.main()
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 1 and "expected to be confined by limits, seccomp" in done.stderr
+
+
+@pytest.mark.skipif("seccomp" not in layers(), reason="the kernel has no seccomp")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 has these calls")
+def test_the_times_of_files_can_not_be_changed(tmp_path):
+    script = """
+import ctypes, sys
+from tilesmith.support.confine import confine
+confine()
+libc = ctypes.CDLL(None, use_errno=True)
+path = sys.argv[1].encode()
+for call, arguments in ((132, (path, None)), (235, (path, None)), (261, (-100, path, None))):
+    print(libc.syscall(call, *arguments), ctypes.get_errno())
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["-1", "1"] * 3
 
 
 def test_a_run_that_hangs_or_crashes_costs_only_itself(place, model):
@@ -248,6 +332,75 @@ def test_too_many_callers_are_turned_away(secrets, tmp_path):
                 assert second.recv(1) == b""
         with pytest.raises(ts.UsageError, match="positive"):
             Limits(rate=0.0)
+
+
+def test_a_connection_with_tls_counts_once(secrets, tmp_path):
+    with Agent(Secrets.load(secrets), tmp_path / "o", limits=Limits(callers=2)) as agent:
+        address = str(Address("tls", *agent.place))
+        both = [RemoteDevice(address, secrets / DEVICE_FILE) for _ in range(2)]
+        assert [d.counters()["refused"] for d in both] == [0, 0]
+
+
+class Exhausted:
+    """A socket that listens, in a process that had no descriptors left for a while."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening, self.failures = listening, 2
+
+    def accept(self):
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._listening.accept()
+
+    def __getattr__(self, name: str):
+        return getattr(self._listening, name)
+
+
+def test_an_agent_without_descriptors_goes_on_when_it_has_some(secrets, tmp_path):
+    agent = Agent(Secrets.load(secrets), tmp_path / "o")
+    agent._listening = Exhausted(agent._listening)
+    with agent:
+        assert RemoteDevice(str(Address("tls", *agent.place)), secrets / DEVICE_FILE).counters()
+        assert agent._listening.failures == 0
+
+
+def test_a_request_in_progress_is_lost_when_the_agent_ends(secrets, tmp_path, model):
+    agent = Agent(Secrets.load(secrets), tmp_path / "o").__enter__()
+    exe = ts.compile(model).deploy(
+        RemoteDevice(str(Address("tls", *agent.place)), secrets / DEVICE_FILE)
+    )
+    exe(X)
+    timer = threading.Timer(0.3, agent.end)
+    timer.start()
+    with pytest.raises(LostError):
+        timed_in_turns([exe.runner], [X], 1000, 1.0)
+    timer.join()
+    assert "ended_crash" not in agent.counters
+
+
+def test_a_full_disk_makes_the_device_unavailable(place, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    device = place.connect()
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    with pytest.raises(ts.UnavailableError, match="No space left"):
+        device.upload(b"content")
+
+
+def test_objects_are_looked_for_when_the_turn_comes(place, model):
+    here = ts.compile(model)
+    runner = place.connect().runner(here.program, threads=3)  # which no worker has loaded
+    runner._upload()
+    with ThreadPoolExecutor(1) as pool:
+        with place.agent._turns.one():
+            asked = pool.submit(runner.call, (X,), None)
+            while len(place.agent._turns._waiting) < 2:
+                time.sleep(0.01)
+            for path in place.agent._store.folder.iterdir():
+                path.unlink()
+        np.testing.assert_array_equal(asked.result(), here(X))
 
 
 def test_a_request_for_an_object_that_is_not_there_says_so(place):

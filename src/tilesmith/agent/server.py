@@ -26,6 +26,7 @@ from tilesmith.runtime.rates import machine
 from tilesmith.runtime.remote.address import LOOPBACK
 from tilesmith.runtime.remote.frames import (
     NONCE_BYTES,
+    SLOWEST,
     Frame,
     FrameError,
     Kind,
@@ -37,7 +38,7 @@ from tilesmith.runtime.remote.keys import Key
 from tilesmith.runtime.remote.link import received
 from tilesmith.runtime.threads import physical_cores
 from tilesmith.support.child import Child, ChildError
-from tilesmith.support.confine import layers
+from tilesmith.support.confine import layers, system_paths
 from tilesmith.support.errors import DeviceError, TilesmithError, UnavailableError, UsageError
 from tilesmith.support.logs import logger
 from tilesmith.support.version import VERSION
@@ -53,10 +54,16 @@ IDLE_SECONDS = 3600.0
 """Seconds without a request after which a connection ends."""
 PIECE_SECONDS = 60.0
 """Seconds that the rest of a frame may take, besides a second for each `SLOWEST` bytes."""
-SLOWEST = 100_000
 LOGGED = 1000
 """Messages that are kept."""
 WORKER = "tilesmith.agent.worker"
+WORKER_VARIABLES = (
+    "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME",
+    "PYTHONNOUSERSITE", "TMPDIR",
+)  # fmt: skip
+"""Environment variables that workers inherit; others may hold secrets."""
+RETRY_SECONDS = 0.1
+"""Seconds until the agent tries again to accept a connection, after it lacked descriptors."""
 
 _log = logger("device")
 
@@ -106,13 +113,20 @@ class Agent:
         host, port: where to listen; port 0 is a free one.
         plain: whether to work without TLS, which is possible on this machine only.
 
-        Raises UsageError if it can't listen there.
+        Raises UsageError if it can't listen there, or if what callers send could read the secrets.
         """
         if plain and host not in LOOPBACK:
             raise UsageError(
                 f"--plain: expected the host 127.0.0.1, found {host!r}; without TLS others could "
                 "read and change everything"
             )
+        for readable in (*system_paths(), folder.resolve()):
+            if secrets.folder.is_relative_to(readable):
+                raise UsageError(
+                    f"the agent's secrets are in {str(secrets.folder)!r}: expected a folder "
+                    f"outside of {str(readable)!r}, which the code of callers may read; name "
+                    "another --folder, or take it out of PYTHONPATH"
+                )
         self._key = Key(secrets.token, secrets.certificate)
         self.limits = limits or Limits()
         try:
@@ -127,8 +141,10 @@ class Agent:
         memory = self.limits.memory_bytes or candidate_memory()
         arguments = [str(folder.resolve())]
         # Candidates may overwrite the memory of their process: deployed programs have another one.
-        self._programs = Child(WORKER, memory_bytes=memory, arguments=arguments)
-        self._candidates = Child(WORKER, memory_bytes=memory, arguments=arguments)
+        self._programs, self._candidates = (
+            Child(WORKER, memory_bytes=memory, arguments=arguments, environment=WORKER_VARIABLES)
+            for _ in range(2)
+        )
         self._turns = Turns()
         self.counters: defaultdict[str, float] = defaultdict(float)
         self._counting = threading.Lock()

@@ -51,10 +51,12 @@ class Secrets:
     """The secrets of an agent.
 
     token: 32 bytes that its callers have, too.
+    folder: where they are kept.
     certificate, key: PEM, of the agent alone; empty for an agent without TLS.
     """
 
     token: bytes = field(repr=False)
+    folder: Path
     certificate: str = ""
     key: str = field(default="", repr=False)
 
@@ -66,7 +68,8 @@ class Secrets:
             if why := distrusted(path.resolve()):
                 raise UsageError(f"the agent's secrets are not trusted: {why}")
             held = json.loads(read_regular(path))
-            return Secrets(bytes.fromhex(held["token"]), held["certificate"], held["key"])
+            token, home = bytes.fromhex(held["token"]), folder.resolve()
+            return Secrets(token, home, held["certificate"], held["key"])
         except OSError as e:
             raise UsageError(
                 f"{str(path)!r} can't be read: {e.strerror or e}; make it with `tilesmith agent "

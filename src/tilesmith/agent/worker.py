@@ -18,7 +18,7 @@ from tilesmith.runtime.runner import Runner
 from tilesmith.runtime.running import runner_of
 from tilesmith.runtime.tsm import load_program
 from tilesmith.support.child import serve
-from tilesmith.support.confine import confine
+from tilesmith.support.confine import confine, layers
 from tilesmith.support.errors import DeviceError, ModelError, TilesmithError, UsageError
 from tilesmith.support.measure import interleave
 from tilesmith.tuning.jobs import MeasureJob, MeasurePlan, Runnable, answer_bytes
@@ -180,7 +180,9 @@ def refusal(e: TilesmithError, word: str = "") -> Frame:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    confine([folder])
+    expected = layers()
+    if (found := confine([folder])) != expected:
+        sys.exit(f"expected to be confined by {', '.join(expected)}, found {', '.join(found)}")
     serve(Worker(folder).answer)
 
 

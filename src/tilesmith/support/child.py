@@ -71,6 +71,7 @@ class Child:
     processors: the processors to which the process is bound (default: all).
     memory_bytes: upper bound on the process's address space.
     arguments: `sys.argv[1:]` of the process.
+    environment: names of the environment variables that the process inherits (default: all).
 
     Systems other than Linux ignore processors and memory_bytes.
     """
@@ -82,8 +83,10 @@ class Child:
         processors: Collection[int] = (),
         memory_bytes: int | None = None,
         arguments: Sequence[str] = (),
+        environment: Collection[str] | None = None,
     ) -> None:
         self._module, self._arguments = module, arguments
+        self._environment = environment
         self._processors = processors
         self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
@@ -132,6 +135,8 @@ class Child:
             raise ChildError("crash", "there is no Python interpreter to start a process with")
         # the child must be able to import the same modules as this process
         path = os.pathsep.join(p for p in sys.path if p)
+        named = os.environ if self._environment is None else self._environment
+        inherited = {name: os.environ[name] for name in named if name in os.environ}
         words = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  # until `end`
         try:
             process = subprocess.Popen(
@@ -139,7 +144,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=words,
-                env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+                env={**inherited, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
                 process_group=0,  # a terminal's interrupt goes only to this process
                 bufsize=0,
             )

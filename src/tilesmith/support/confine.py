@@ -16,6 +16,7 @@ import errno
 import os
 import platform
 import resource
+import site
 import struct
 import sys
 from collections.abc import Iterable, Iterator
@@ -58,6 +59,7 @@ _FORBIDDEN = {
     "fchmodat2": (452, 452), "chown": (92, None), "fchown": (93, 55), "lchown": (94, None),
     "fchownat": (260, 54), "truncate": (76, 45), "mknod": (133, None), "mknodat": (259, 33),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "utimensat": (280, 88),
+    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None),
     "open_by_handle_at": (304, 265), "shmget": (29, 194), "msgget": (68, 186),
     "semget": (64, 190), "mq_open": (240, 180),
     # the system
@@ -110,17 +112,28 @@ def confine(readable: Iterable[Path] = ()) -> tuple[str, ...]:
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         return ("limits",)
     applied = ["limits"]
-    if _landlock(libc, [*_system_paths(), *readable]):
+    if _landlock(libc, [*system_paths(), *readable]):
         applied.append("landlock")
     if _seccomp(libc):
         applied.append("seccomp")
     return tuple(applied)
 
 
-def _system_paths() -> Iterator[Path]:
-    """The folders and files that the interpreter and the libraries read."""
-    yield from (Path(p) for p in (sys.prefix, sys.base_prefix, *sys.path) if p)
-    yield Path(__file__).resolve().parents[2]
+def system_paths() -> Iterator[Path]:
+    """The folders and files that the interpreter and the libraries read, which `confine` allows.
+
+    `sys.path` may name folders of the user: `python -m` adds the current folder.  So its entries
+    count only if they neither contain nor are inside the current folder.  Python's own folders and
+    this package count wherever they are.
+    """
+    yield from (Path(p).resolve() for p in (sys.prefix, sys.base_prefix))
+    if site.ENABLE_USER_SITE:
+        yield Path(site.getusersitepackages()).resolve()
+    yield Path(__file__).resolve().parents[1]
+    here = Path.cwd()
+    for entry in (Path(p).resolve() for p in sys.path if p):
+        if not entry.is_relative_to(here) and not here.is_relative_to(entry):
+            yield entry
     for name in ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc", "/sys/devices/system",
                  "/sys/fs/cgroup", "/dev/urandom", "/dev/null"):  # fmt: skip
         yield Path(name)

@@ -35,6 +35,8 @@ FIELDS_BYTES, MOST_FIELDS = 64 << 10, 64
 """Upper bounds on the size and the number of the fields."""
 NONCE_BYTES = 32
 """Bytes of the random numbers in a handshake."""
+SLOWEST = 100_000
+"""Bytes per second of the slowest connection that works."""
 
 _HEAD = struct.Struct("<4sB3sIQ")
 _FIELD = re.compile(r"([a-z][a-z0-9_]{0,31})=([^\x00-\x1f\x7f]*)")
