@@ -164,8 +164,11 @@ class Agent:
         while not self._ended:
             try:
                 connection, peer = self._listening.accept()
-            except OSError:  # closed by `end`
-                return
+            except OSError as e:  # `end` has closed it, or there are too few descriptors
+                if not self._ended:
+                    _log.warning("a connection can't be accepted: %s", e)
+                    time.sleep(RETRY_SECONDS)
+                continue
             with self._counting:
                 is_full = len(self._open) >= self.limits.callers
                 if not is_full:
@@ -186,13 +189,13 @@ class Agent:
         with contextlib.suppress(OSError):  # wakes `accept`
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        for worker in (self._programs, self._candidates):
-            worker.kill()
         with self._counting:
             held = list(self._open)
-        for connection in held:
+        for connection in held:  # before the workers end: nobody gets a crash as an answer
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+        for worker in (self._programs, self._candidates):
+            worker.kill()
         with self._turns.one():
             self._programs.end()
             self._candidates.end()
@@ -207,7 +210,7 @@ class Agent:
             if self._context is not None:
                 connection = self._context.wrap_socket(plain, server_side=True)
                 with self._counting:
-                    self._open.add(connection)
+                    self._open = (self._open - {plain}) | {connection}
             self._greet(connection, peer)
             pace = Pace(self.limits.rate)
             while not self._ended:
@@ -336,25 +339,28 @@ class Agent:
         except OSError as e:
             if e.errno is None or isinstance(e, (TimeoutError, ConnectionError, ssl.SSLError)):
                 raise
-            raise DeviceError(f"object {digest[:12]} can't be kept: {e.strerror}") from None
+            raise UnavailableError(f"object {digest[:12]} can't be kept: {e.strerror}") from None
         return Frame(Kind.DONE)
 
     def _ran(self, worker: Child, request: Frame) -> Frame:
-        """The answer of a worker.  Raises _Absent, DeviceError."""
+        """The answer of a worker.  Raises _Absent, DeviceError, UnavailableError."""
         names = [n for n in request.fields if n.rstrip("0123456789") in _OBJECTS]
-        for name in names:
-            if self._store.path(request.digest(name)) is None:
-                raise _Absent(f"object {request.digest(name)[:12]} is not here; send it first")
+        digests = [request.digest(name) for name in names]
         most = self.limits.run_seconds
         seconds = request.number("seconds", 0, most, most)
         message = request.to_bytes()
         with self._turns.one(), machine_lock():
             if self._ended:
                 raise UnavailableError("the agent ends")
+            for digest in digests:  # uploads of others may have removed it during the wait
+                if self._store.path(digest) is None:
+                    raise _Absent(f"object {digest[:12]} is not here; send it first")
             self._count("runs")
             try:
                 answer = Frame.of_bytes(worker.call(message, seconds))
             except ChildError as e:
+                if self._ended:
+                    raise UnavailableError("the agent ends") from None
                 self._count(f"ended_{e.cause}")
                 if request.kind is Kind.MEASURE:  # it says something about the candidate
                     return Frame(Kind.DONE, body=answer_bytes(Answer(e.cause, text=str(e))))
