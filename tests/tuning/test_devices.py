@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ import tilesmith as ts
 from tilesmith.agent.server import Agent
 from tilesmith.agent.settings import DEVICE_FILE, Secrets, init
 from tilesmith.cli import execute
-from tilesmith.runtime.remote.device import connected
+from tilesmith.runtime.remote.device import RemoteDevice, connected
+from tilesmith.runtime.remote.link import LostError
 from tilesmith.search_space.records import Records
-from tilesmith.support.errors import UsageError
+from tilesmith.support.errors import UnavailableError, UsageError
 from tilesmith.tuning import devices
 from tilesmith.tuning.devices import DeviceMeasurer, devices_of
 from tilesmith.tuning.options import TuneOptions
@@ -110,6 +112,49 @@ def test_a_device_that_goes_away_and_comes_back_loses_nothing(fleet: Fleet) -> N
         fleet.start(port=gone.place[1])
         again = list(m.measure(a_task(kernels), [{"kind": "wrong"}], 0.02))
         assert [t.status for t in again] == ["wrong"]
+
+
+def test_a_device_without_room_costs_no_candidate(fleet: Fleet, monkeypatch) -> None:
+    address = fleet.start()
+    upload, failures = RemoteDevice.upload, [UnavailableError("the disk is full")]
+
+    def once_full(device: RemoteDevice, content: bytes) -> str:
+        if failures:
+            raise failures.pop()
+        return upload(device, content)
+
+    monkeypatch.setattr(RemoteDevice, "upload", once_full)
+    monkeypatch.setattr(devices, "PING_SECONDS", 0.1)
+    with measurer(address) as m:
+        found = list(m.measure(a_task(replies()), [{"kind": "wrong"}], 0.02))
+    assert [t.status for t in found] == ["wrong"] and not failures
+
+
+def test_a_device_whose_lease_expired_is_lost_once(fleet: Fleet, monkeypatch) -> None:
+    address = fleet.start()
+    measured, silent = devices._measured, [1]
+    lost: list[str] = []
+
+    def first_silent(device: RemoteDevice, *rest: Any) -> Any:
+        if silent:
+            silent.pop()
+            m._places.lease_seconds = 60.0
+            time.sleep(1.5)
+            raise LostError("it was silent")
+        return measured(device, *rest)
+
+    class Counted(DeviceMeasurer):
+        def _lose(self, device: RemoteDevice) -> None:
+            lost.append(device.address)
+            super()._lose(device)
+
+    monkeypatch.setattr(devices, "_measured", first_silent)
+    monkeypatch.setattr(devices, "PING_SECONDS", 0.1)
+    given: dict[str, Any] = {"run_seconds": 2.0, "build_seconds": 10.0}
+    with Counted("echo_builder", 1, 2, devices=(connected(address),), **given) as m:
+        m._places.lease_seconds = 0.5
+        found = list(m.measure(a_task(replies()), [{"kind": "wrong"}, {"kind": "wrong"}], 0.02))
+    assert [t.status for t in found] == ["wrong", "wrong"] and lost == [address]
 
 
 def test_without_a_device_tuning_ends_with_an_error(fleet: Fleet, monkeypatch) -> None:

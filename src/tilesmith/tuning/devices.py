@@ -23,7 +23,7 @@ from tilesmith.runtime.remote.pool import Job, Lease, Pool
 from tilesmith.search_space.records import Key, Trial, trial
 from tilesmith.search_space.space import Candidate
 from tilesmith.support.child import Children
-from tilesmith.support.errors import DeviceError, UsageError
+from tilesmith.support.errors import DeviceError, UnavailableError, UsageError
 from tilesmith.support.logs import logger
 
 from .jobs import Answer, MeasurePlan, Runnable, answer_of, save_arrays
@@ -129,7 +129,8 @@ class DeviceMeasurer(LocalMeasurer):
                         answer = asked.result()
                     except LostError as e:
                         _log.warning("%s", e)
-                        self._lose(lease.device)
+                        if not lease.is_over:  # else `expire` has lost it; it may be back by now
+                            self._lose(lease.device)
                         continue
                     if places.done(lease):
                         yield trial_of(task, lease.job.work.candidate, answer)
@@ -213,5 +214,7 @@ def _measured(
             return asked()
     except LostError:
         raise
+    except UnavailableError as e:  # it says nothing about the candidate
+        raise LostError(str(e)) from None
     except DeviceError as e:
         return Answer("failed", text=str(e))

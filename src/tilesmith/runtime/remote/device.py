@@ -36,7 +36,7 @@ from tilesmith.support.version import VERSION
 
 from .address import Address
 from .boards import board_target
-from .frames import Frame, Kind, array_fields, arrays_of
+from .frames import SLOWEST, Frame, Kind, array_fields, arrays_of
 from .keys import Key, key_path
 from .link import AbsentError, Link
 
@@ -133,9 +133,10 @@ class RemoteDevice:
         return digest
 
     def _upload(self, digest: str, content: bytes | memoryview) -> None:
-        has = self.link.ask(Kind.HAS, {"digest": digest})
+        has = self.link.ask(Kind.HAS, {"digest": digest}, seconds=MARGIN_SECONDS)
         if has.fields.get("has") != "1":
-            self.link.ask(Kind.PUT, {"digest": digest}, content)
+            limit = MARGIN_SECONDS + len(content) / SLOWEST
+            self.link.ask(Kind.PUT, {"digest": digest}, content, limit)
 
     def close(self) -> None:
         """End the connection.  The next request makes another one."""
