@@ -223,6 +223,16 @@ def test_runs_have_a_time_limit(secrets, tmp_path, model):
         assert device.counters()["ended_timeout"] >= 1
 
 
+def test_long_measurements_are_several_requests(place, model, monkeypatch):
+    monkeypatch.setattr("tilesmith.runtime.remote.device.ASKED_SECONDS", 0.02)
+    device = place.connect()
+    exe = ts.compile(model).deploy(device)
+    before = device.counters().get("runs", 0)
+    (times,) = timed_in_turns([exe.runner], [X], 5, 0.01)
+    assert device.counters()["runs"] - before == 3
+    assert len(times.rounds) == 5 and len(times.times) >= 15
+
+
 def test_a_caller_is_connected_again_after_the_agent_was_away(secrets, tmp_path, model):
     held, key = Secrets.load(secrets), secrets / DEVICE_FILE
     with Agent(held, tmp_path / "o") as agent:

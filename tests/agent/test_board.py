@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import shutil
+import socket
 import struct
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,11 +23,13 @@ from tilesmith.agent.board import build_agent
 from tilesmith.agent.settings import DEVICE_FILE, Secrets, init
 from tilesmith.runtime.remote.boards import board_target
 from tilesmith.runtime.remote.device import RemoteDevice, timed_in_turns
-from tilesmith.runtime.remote.frames import Kind
+from tilesmith.runtime.remote.frames import Kind, head_bytes
 from tilesmith.runtime.remote.keys import Key
 
 X = np.arange(16, dtype=np.float32).reshape(2, 8) / 10
 ATTACKS = 300
+HANDSHAKE_SECONDS, STORE_BYTES = 3, 16 << 20
+LIMITED = (f"-DHANDSHAKE_SECONDS={HANDSHAKE_SECONDS}", f"-DSTORE_BYTES={STORE_BYTES}ull")
 SANITIZED = ("-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -45,7 +50,7 @@ class Board:
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
     folder = tmp_path_factory.mktemp("board")
-    build_agent("native", folder / "agent", penalty=1000, flags=SANITIZED, small=False)
+    build_agent("native", folder / "agent", penalty=1000, flags=SANITIZED + LIMITED, small=False)
     init(folder / "own", plain=True)
     command = [str(folder / "agent"), str(folder / "own"), "0"]
     served = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -77,6 +82,34 @@ def test_a_model_is_compiled_for_the_board_and_runs_there(board, model):
         there.profile(X)
     told = device.counters()
     assert told["runs"] == 3 and told["ended_crash"] == 0
+
+
+def test_a_handshake_has_a_time_limit(board):
+    start = time.monotonic()
+    with socket.create_connection(board.place, 30) as slow:
+        slow.sendall(b"T")
+        assert slow.recv(1) == b""
+    assert HANDSHAKE_SECONDS - 1 < time.monotonic() - start < 20
+
+
+def test_uploads_in_progress_count_and_leave_nothing_behind(board):
+    device, objects = board.connect(), board.folder / "objects"
+    (objects / ".1.part").write_bytes(b"of a process that was killed")
+    content = bytes(STORE_BYTES * 5 // 8)
+    digest = hashlib.sha256(content).hexdigest()
+    with device.link._connected() as other:
+        head = head_bytes(Kind.PUT, {"digest": digest}, len(content))
+        other.sendall(head + content[:100_000])
+        deadline = time.monotonic() + 20
+        while [p.name for p in objects.glob(".*.part")] in ([], [".1.part"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with pytest.raises(ts.UnavailableError, match="no room"):
+            device.upload(content)
+    while list(objects.glob(".*.part")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert device.upload(content) == digest
 
 
 def test_models_with_open_dimensions_are_refused(board):
@@ -147,9 +180,16 @@ def test_programs_can_not_reach_anything_and_are_ended(board, tmp_path):
 
 
 def test_the_target_of_a_board_follows_from_its_features():
-    v3 = "ssse3 sse4_1 sse4_2 popcnt cx16 avx avx2 bmi1 bmi2 f16c fma movbe"
+    v3 = (
+        "fpu cx8 cmov mmx fxsr sse sse2 lm pni ssse3 fma cx16 sse4_1 sse4_2 movbe popcnt xsave avx "
+        "f16c lahf_lm abm bmi1 avx2 bmi2"
+    )
+    v4 = f"{v3} avx512f avx512dq avx512cd avx512bw avx512vl avx512_vnni"
     assert board_target("x86_64", v3, 6).name == "x86-64-v3"
     assert board_target("x86_64", "sse2", 1).name == "x86-64"
+    assert board_target("x86_64", v4, 6).name == "x86-64-v4+avx512vnni"
+    assert board_target("x86_64", v4.replace(" abm", ""), 6).name == "x86-64-v2"
+    assert board_target("armv7l", "half thumb vfp neon", 4).name == "armv7"
     pi = board_target("aarch64", "fp asimd asimddp", 4)
     assert "dotprod" in pi.features and "i8mm" not in pi.features and pi.model.cores == 4
     assert board_target("riscv64", "rv64imafdcv_zicsr", 8).name == "riscv64-v"
@@ -170,3 +210,42 @@ def test_an_agent_is_one_small_static_file(target, machine, tmp_path):
     assert b"ld-linux" not in content and b"ld-musl" not in content
     with pytest.raises(ts.UsageError, match="runs on Linux"):
         build_agent(f"{target}-macos" if target == "aarch64" else "x86-64-v3-windows", tmp_path)
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """An agent for another processor under a user-mode emulator, which can't confine programs."""
+
+    target: str
+    folder: Path
+    port: int
+
+    def connect(self) -> RemoteDevice:
+        return RemoteDevice(f"tcp://127.0.0.1:{self.port}", self.folder / DEVICE_FILE)
+
+
+@pytest.fixture(scope="module", params=["aarch64", "riscv64", "armv7"])
+def emulated(request, tmp_path_factory) -> Iterator[Emulated]:
+    target = request.param
+    emulator = shutil.which(f"qemu-{'arm' if target == 'armv7' else target}")
+    if emulator is None or importlib.util.find_spec("ziglang") is None:
+        pytest.skip("needs user-mode qemu and ziglang")
+    folder = tmp_path_factory.mktemp(target)
+    flags = ("-std=gnu11", "-Os", "-static", f'-DEMULATOR="{emulator}"')
+    build_agent(target, folder / "agent", penalty=1000, flags=flags)
+    init(folder / "own", plain=True)
+    command = [emulator, str(folder / "agent"), str(folder / "own"), "0"]
+    served = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert served.stdout is not None
+    yield Emulated(target, folder / "own", int(served.stdout.readline().rsplit(":", 1)[1]))
+    served.kill()
+    served.wait()
+
+
+def test_models_run_on_boards_with_other_processors(emulated, model):
+    device = emulated.connect()
+    assert device.target.architecture == emulated.target and device.confined == ("limits",)
+    there = ts.compile(model, target=device.target.name).deploy(device)
+    np.testing.assert_allclose(there(X), ts.compile(model)(X), atol=1e-6)
+    times = timed_in_turns([there.runner], [X], 2)
+    assert times is not None and times[0].minimum > 0

@@ -5,7 +5,10 @@
  * FOLDER has agent.json of `tilesmith agent init --plain`.  The agent listens at 127.0.0.1 only, without TLS: reach it
  * through ssh -L.  docs/devices.md has the protocol; of its requests this agent answers ABOUT, HAS, PUT, COUNTERS, LOGS
  * and EXEC.  A process serves each connection.  One program runs at a time, in a process without files, network and
- * other programs. */
+ * other programs.
+ *
+ * EMULATOR is the path of a user-mode emulator, for tests of other processors: it knows neither seccomp nor execveat, so
+ * the agent starts programs by it, unconfined. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -37,10 +40,16 @@ enum { HEAD = 20, FIELDS = 65536, NONCE = 32, CALLERS = 32, LOG = 8192, PIECE = 
 enum kind { HELLO = 1, PROVE, ABOUT, HAS, PUT, COUNTERS = 11, LOGS, EXEC, DONE = 128, REFUSED };
 
 #define OBJECT_BYTES (1ull << 30)
+#ifndef STORE_BYTES
 #define STORE_BYTES (4ull << 30)
+#endif
 #define ANSWER_BYTES (1ull << 30)
 #define MEMORY_BYTES (4ull << 30)
 #define RUN_SECONDS 120
+#ifndef HANDSHAKE_SECONDS
+#define HANDSHAKE_SECONDS 10
+#endif
+#define IDLE_SECONDS 3600 /* without a request */
 #define SLOWEST 100000 /* bytes per second of a connection */
 
 struct shared { /* by all processes of the agent */
@@ -85,6 +94,14 @@ static int receive(int peer, void *to, size_t size) {
     return 1;
 }
 
+static int is_admitted; /* whether the handshake is over */
+
+/* This process ends if the rest of a frame takes longer.  A handshake has its own limit for both of its frames. */
+static void limit_time(uint64_t bytes) {
+    if (is_admitted)
+        alarm(60 + (unsigned)(bytes / SLOWEST));
+}
+
 static void send_all(int peer, const void *from, size_t size) {
     for (const char *at = from; size;) {
         ssize_t put = write(peer, at, size);
@@ -100,6 +117,7 @@ static void send_all(int peer, const void *from, size_t size) {
 static void answer(int peer, enum kind kind, const char *fields, const void *body, uint64_t size) {
     uint8_t head[HEAD] = {'T', 'S', 'A', '1', (uint8_t)kind};
     size_t count_ = strlen(fields);
+    limit_time(size);
     for (int i = 0; i < 4; i++)
         head[8 + i] = (uint8_t)(count_ >> 8 * i);
     for (int i = 0; i < 8; i++)
@@ -151,10 +169,9 @@ static int are_fields(char *text, size_t size) {
 static int next(int peer, uint64_t most) {
     uint8_t head[HEAD];
     uint32_t fields = 0;
-    alarm(3600);
     if (!receive(peer, head, 1))
         return 0;
-    alarm(60);
+    limit_time(0);
     if (!receive(peer, head + 1, HEAD - 1))
         malformed(peer, "expected a head of 20 bytes");
     if (memcmp(head, "TSA1", 4) || head[5] || head[6] || head[7])
@@ -172,7 +189,7 @@ static int next(int peer, uint64_t most) {
     asked.fields[fields] = 0;
     if (!are_fields(asked.fields, fields))
         malformed(peer, "expected fields NAME=VALUE, each once");
-    alarm(60 + (unsigned)(asked.size / SLOWEST));
+    limit_time(asked.size);
     return 1;
 }
 
@@ -227,10 +244,9 @@ static void proof(const char *side, const uint8_t *theirs, const uint8_t *ours, 
 static void greet(int peer) {
     char text[65], expected[65], fields[200];
     uint8_t theirs[NONCE], ours[NONCE];
-    alarm(10);
+    alarm(HANDSHAKE_SECONDS);
     if (!next(peer, 0))
         _exit(0);
-    alarm(10);
     if (asked.kind != HELLO)
         malformed(peer, "expected HELLO");
     digest_in(peer, "nonce", text);
@@ -256,12 +272,27 @@ static void greet(int peer) {
         malformed(peer, "the caller does not have the token of this agent");
     }
     answer(peer, DONE, "", "", 0);
+    is_admitted = 1;
 }
 
 /* --- objects */
 
-/* Removes the objects that were not used for the longest time, until `size` more bytes fit. */
-static int make_room(uint64_t size) {
+/* Whether a file is what is left of an upload whose process is gone. */
+static int is_left_over(const char *name) {
+    const char *end = strrchr(name, '.');
+    int is_part = end && !strcmp(end, ".part");
+    int file = is_part ? openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    int is_free = file >= 0 && !flock(file, LOCK_EX | LOCK_NB);
+    if (file >= 0)
+        close(file);
+    return is_free;
+}
+
+/* Gives an empty file `size` bytes of the disk.  Removes what is left of other uploads, and the objects that were not
+ * used for the longest time, until they fit. */
+static int reserve(int file, uint64_t size) {
+    if (ftruncate(file, (off_t)size))
+        return 0;
     for (;;) {
         uint64_t total = 0;
         char oldest[65] = "";
@@ -275,14 +306,19 @@ static int make_room(uint64_t size) {
             if (fstatat(folder, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) || !S_ISREG(info.st_mode))
                 continue;
             total += (uint64_t)info.st_size;
+            if (is_left_over(entry->d_name)) {
+                unlinkat(folder, entry->d_name, 0);
+                continue;
+            }
             if (is_hex(entry->d_name, 64) && (!*oldest || info.st_mtime < least)) {
                 least = info.st_mtime;
                 memcpy(oldest, entry->d_name, 65);
             }
         }
         closedir(listed);
-        if (total + size <= STORE_BYTES)
-            return 1;
+        int failure = total <= STORE_BYTES && size ? posix_fallocate(file, 0, (off_t)size) : 0;
+        if (total <= STORE_BYTES && failure != ENOSPC && failure != EDQUOT && failure != EFBIG)
+            return 1; /* some file systems can't reserve */
         if (!*oldest || unlinkat(folder, oldest, 0))
             return 0;
     }
@@ -294,11 +330,12 @@ static void put(int peer) {
     uint8_t made[32];
     struct sha256 sum;
     digest_in(peer, "digest", digest);
-    int file = -1;
     snprintf(name, sizeof name, ".%d.part", (int)getpid());
-    if (make_room(asked.size))
-        file = openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0700);
-    int fits = file >= 0;
+    int lock = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    flock(lock, LOCK_EX); /* one process at a time makes room */
+    int file = openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0700);
+    int fits = file >= 0 && !flock(file, LOCK_EX) && reserve(file, asked.size);
+    close(lock);
     sha_begin(&sum);
     for (uint64_t left = asked.size; left;) {
         size_t part = left < PIECE ? (size_t)left : PIECE;
@@ -345,10 +382,27 @@ static double now(void) {
 }
 
 /* Becomes the program, confined. */
+#ifdef EMULATOR
+#define LAYERS ""
+static int start(int program, char **argv, char **envp) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", program);
+    argv[0] = EMULATOR;
+    argv[1] = path;
+    return fcntl(program, F_SETFD, 0) || execve(EMULATOR, argv, envp);
+}
+#else
+#define LAYERS ", \"seccomp\""
+static int start(int program, char **argv, char **envp) {
+    argv[1] = "program";
+    return confine(program) || (int)syscall(SYS_execveat, program, "", argv + 1, envp, AT_EMPTY_PATH);
+}
+#endif
+
 static _Noreturn void become(int program, int in, int out, char *words, unsigned seconds) {
-    char *argv[18] = {"program"}, *envp[] = {NULL};
-    int n = 1;
-    for (char *w = strtok(words, " "); w && n < 17; w = strtok(NULL, " "))
+    char *argv[19] = {NULL}, *envp[] = {NULL};
+    int n = 2; /* after the emulator and the program */
+    for (char *w = strtok(words, " "); w && n < 18; w = strtok(NULL, " "))
         argv[n++] = w;
     setpgid(0, 0);
     if (dup2(in, 0) < 0 || dup2(out, 1) < 0)
@@ -362,10 +416,8 @@ static _Noreturn void become(int program, int in, int out, char *words, unsigned
     int kinds[] = {RLIMIT_CORE, RLIMIT_AS, RLIMIT_NOFILE, RLIMIT_CPU, RLIMIT_FSIZE};
     for (int i = 0; i < 5; i++)
         setrlimit(kinds[i], &limits[i]);
-    if (confine(run))
-        _exit(126);
-    syscall(SYS_execveat, run, "", argv, envp, AT_EMPTY_PATH);
-    _exit(127);
+    start(run, argv, envp);
+    _exit(126);
 }
 
 static void exec_(int peer) {
@@ -473,6 +525,14 @@ end:
 /* --- facts */
 
 /* The first line of /proc/cpuinfo that begins with `name`: what follows the colon, without odd characters. */
+#if defined __x86_64__
+#define FEATURES "flags"
+#elif defined __riscv
+#define FEATURES "isa"
+#else
+#define FEATURES "Features"
+#endif
+
 static void cpu_fact(const char *name, char *to, size_t size) {
     static char text[PIECE];
     int file = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
@@ -480,9 +540,14 @@ static void cpu_fact(const char *name, char *to, size_t size) {
     if (file >= 0)
         close(file);
     text[got > 0 ? got : 0] = 0;
-    char *line = strstr(text, name), *from = line ? strchr(line, ':') : NULL;
+    char *from = text;
     size_t n = 0;
-    for (from = from ? from + 1 : ""; *from && *from != '\n' && n + 1 < size; from++)
+    while (*from && strncmp(from, name, strlen(name))) {
+        from += strcspn(from, "\n");
+        from += *from == '\n';
+    }
+    from += strcspn(from, ":\n");
+    for (from += *from == ':'; *from && *from != '\n' && n + 1 < size; from++)
         if (*from >= ' ' && *from != '"' && *from != '\\' && *from < 127 && (n || *from != ' '))
             to[n++] = *from;
     to[n] = 0;
@@ -492,18 +557,14 @@ static void about(int peer) {
     static char text[8192], flags[4096], model[256];
     struct utsname system;
     char host[65] = "";
-    cpu_fact("flags", flags, sizeof flags);
-    if (!*flags)
-        cpu_fact("Features", flags, sizeof flags);
-    if (!*flags)
-        cpu_fact("isa", flags, sizeof flags);
+    cpu_fact(FEATURES, flags, sizeof flags);
     cpu_fact("model name", model, sizeof model);
     uname(&system);
     for (size_t i = 0; i < 64 && system.nodename[i]; i++)
         host[i] = strchr("\"\\", system.nodename[i]) || system.nodename[i] < ' ' ? '_' : system.nodename[i];
     int size = snprintf(text, sizeof text,
         "{\"agent\": \"c\", \"name\": \"%s\", \"version\": \"%s\", \"machine\": \"%s\", \"cores\": %ld, \"cpu\": \"%s\", "
-        "\"flags\": \"%s\", \"confined\": [\"limits\"%s, \"seccomp\"]}",
+        "\"flags\": \"%s\", \"confined\": [\"limits\"%s" LAYERS "]}",
         host, VERSION, system.machine, sysconf(_SC_NPROCESSORS_ONLN), model, flags, has_landlock() ? ", \"landlock\"" : "");
     answer(peer, DONE, "", text, (uint64_t)size);
 }
@@ -531,9 +592,12 @@ static _Noreturn void serve(int peer) {
     setsockopt(peer, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     count(&shared->connections, 1);
     greet(peer);
-    while (next(peer, OBJECT_BYTES)) {
+    for (;;) {
         char digest[65];
         count(&shared->requests, 1);
+        alarm(IDLE_SECONDS);
+        if (!next(peer, OBJECT_BYTES))
+            _exit(0);
         count(&shared->bytes_received, asked.size);
         int is_bare = asked.kind == ABOUT || asked.kind == COUNTERS || asked.kind == LOGS;
         if ((is_bare && (*asked.fields || asked.size)) || (asked.kind == HAS && asked.size))
@@ -555,7 +619,6 @@ static _Noreturn void serve(int peer) {
         default: malformed(peer, "this agent does not answer such requests");
         }
     }
-    _exit(0);
 }
 
 static int load_token(const char *path) {

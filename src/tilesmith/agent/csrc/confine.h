@@ -62,6 +62,13 @@ static int restrict_calls(void) {
 #ifdef __NR_mmap2
         ALLOWED(mmap2),
 #endif
+#ifdef __NR_clock_gettime64 /* processors of 32 bits */
+        ALLOWED(clock_gettime64), ALLOWED(clock_nanosleep_time64), ALLOWED(futex_time64), ALLOWED(fstat64), ALLOWED(_llseek),
+#endif
+#ifdef __ARM_NR_set_tls
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __ARM_NR_set_tls, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __ARM_NR_cacheflush, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+#endif
 #ifdef __NR_arch_prctl
         ALLOWED(arch_prctl),
 #endif

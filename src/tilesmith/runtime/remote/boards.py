@@ -3,41 +3,50 @@
 from __future__ import annotations
 
 from tilesmith.codegen import targets
+from tilesmith.codegen.levels import LEVELS
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import DeviceError
 
-_X86 = (
-    ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
-    ("x86-64-v3", {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}),
-    ("x86-64-v2", {"ssse3", "sse4_1", "sse4_2", "popcnt", "cx16"}),
-    ("x86-64", set[str]()),
-)
-"""Levels and Linux's names of the features that each adds to those below it."""
-_ARM = {"asimddp": "dotprod", "asimdhp": "fullfp16", "bf16": "bf16", "i8mm": "i8mm"}
-"""Linux's names of features, and LLVM's."""
+_LINUX = {
+    "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "crc32": "sse4_2", "sahf": "lahf_lm",
+    "bmi": "bmi1", "lzcnt": "abm", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
+    "avx512fp16": "avx512_fp16", "avxvnni": "avx_vnni", "amx-tile": "amx_tile",
+    "amx-int8": "amx_int8", "amx-bf16": "amx_bf16", "amx-fp16": "amx_fp16",
+    "dotprod": "asimddp", "fullfp16": "asimdhp", "zvl128b": "v",
+}  # fmt: skip
+"""LLVM's names of features -> Linux's, where they differ.  Sources: Linux's `cpufeatures.h` of x86
+and `cpuinfo.c` of arm64; RISC-V's "V" extension has registers of at least 128 bits.
+"""
 
 
 def board_target(machine: str, flags: str, cores: int) -> Target:
-    """The target of a machine.
+    """The target of a machine: the highest level whose features it has, and the features that the
+    level may be followed by.
 
     machine: Linux's name of the architecture (`uname -m`).
     flags: the processor's features in Linux's names, separated by blanks; for RISC-V the name of
-        the instruction set, such as `rv64imafdcv`.
+        the instruction set, such as `rv64imafdcv_zicsr`.
 
     Raises DeviceError for another architecture.
     """
-    known = set(flags.split())
-    if machine == "x86_64":
-        best = next(
-            i for i in range(len(_X86)) if all(features <= known for _, features in _X86[i:])
-        )
-        named = _X86[best][0]
-    elif machine == "aarch64":
-        named = "+".join(("aarch64", *(f for linux, f in _ARM.items() if linux in known)))
-    elif machine == "riscv64":
-        named = "riscv64-v" if "v" in flags.split("_")[0].removeprefix("rv64") else "riscv64"
-    elif machine == "armv7l":
-        named = "armv7"
-    else:
+    architecture = machine.removesuffix("l")  # armv7l: little-endian
+    levels = {
+        name: level
+        for name, level in LEVELS.items()
+        if level.triple.startswith(f"{architecture}-") and "-linux-" in level.triple
+    }
+    if not levels:
         raise DeviceError(f"a machine {machine!r} is none that models are compiled for")
-    return targets.target(named).with_model(cores=cores)
+    words = set(flags.split())
+    if architecture == "riscv64":
+        letters, *others = flags.split("_")
+        words = {*letters.removeprefix("rv64").replace("g", "imafd"), *others}
+    least = next(iter(levels.values())).features  # of all machines of this architecture
+    name, level = next(
+        (name, level)
+        for name, level in reversed(levels.items())
+        if all(_LINUX.get(f, f) in words for f in level.features - least)
+    )
+    is_highest = level is list(levels.values())[-1]  # features after it may need all of its own
+    more = sorted(f for f in level.more if is_highest and _LINUX.get(f, f) in words)
+    return targets.target("+".join((name, *more))).with_model(cores=cores)

@@ -44,8 +44,10 @@ MARGIN_SECONDS = 60.0
 """Seconds that an answer may take beyond the time of the runs that are asked for: other callers'
 requests come first.
 """
-STATIC_SECONDS, STATIC_RUNS = 60, 5
-"""Longest time of a static program, and its runs in a turn."""
+ASKED_SECONDS = 10.0
+"""Approximate time that one request measures."""
+STATIC_SECONDS, STATIC_RUNS, STATIC_REPEATS = 60, 5, 3
+"""Longest time of a static program, its runs in a turn, and the most starts for a profile."""
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -332,7 +334,8 @@ def timed_in_turns(
     of the network.  None if they do not all run on one remote device.
 
     arrays: all inputs of the programs.
-    rounds, turn_seconds: as for `support.measure.interleave`.
+    rounds, turn_seconds: as for `support.measure.interleave`.  A request measures for about
+        `ASKED_SECONDS`, so that other callers of the device have their turns in between.
     """
     remote = [r for r in runners if isinstance(r, RemoteRunner)]
     if not remote or len(remote) < len(runners) or len({r.device for r in remote}) > 1:
@@ -342,17 +345,28 @@ def timed_in_turns(
         stored = stored_inputs(first.program, arrays)
         return static_times([r for r in remote if isinstance(r, StaticRunner)], stored, rounds)
     sent, body = array_fields(_named(first.program, stored_inputs(first.program, arrays)))
-    fields = {"rounds": str(rounds), "turn": repr(turn_seconds), **sent}
+    fields = {"turn": repr(turn_seconds), **sent}
     for number, r in enumerate(remote):
         fields |= r._fields(number)
-    limit = MARGIN_SECONDS + 10 * len(remote) * rounds * turn_seconds
+    # Rounds alternate in their order, so a request has an even number of them.
+    each = 2 * max(int(ASKED_SECONDS / (len(remote) * max(turn_seconds, 0.01)) / 2), 1)
+    limit = MARGIN_SECONDS + 10 * len(remote) * each * turn_seconds
     link = first.device.link
-    answer = first._sent(lambda: link.ask(Kind.TIME, fields, body, limit), remote)
-    try:
-        told = _json(answer)["samples"]
-        return [Samples(tuple(map(float, t)), tuple(map(float, r))) for t, r in told]
-    except _MALFORMED as e:
-        raise DeviceError(f"device {first.device.address}: its times are malformed: {e}") from None
+    found = [Samples((), ()) for _ in remote]
+    for done in range(0, rounds, each):
+        now = {**fields, "rounds": str(min(each, rounds - done))}
+        answer = first._sent(lambda now=now: link.ask(Kind.TIME, now, body, limit), remote)
+        try:
+            told = _json(answer)["samples"]
+            found = [
+                Samples((*f.times, *map(float, t)), (*f.rounds, *map(float, r)))
+                for f, (t, r) in zip(found, told, strict=True)
+            ]
+        except _MALFORMED as e:
+            raise DeviceError(
+                f"device {first.device.address}: its times are malformed: {e}"
+            ) from None
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -15,7 +15,7 @@ from tilesmith.support.folders import scratch_folder
 from .export import library_objects
 from .objects import check_programs, check_system, places_of
 from .tables import header, template
-from .toolchain import SOURCES, Toolchain, toolchain
+from .toolchain import SOURCES, Toolchain, toolchain, zig_name
 
 _NAME = "model"
 
@@ -30,7 +30,8 @@ def static_tools(target: Target, small: bool = False) -> Toolchain:
     tools = toolchain(target)
     if tools.compiler[: len(ZIG)] != ZIG and not (small and importlib.util.find_spec("ziglang")):
         return tools
-    return replace(tools, compiler=(*ZIG, "cc", "-target", f"{target.architecture}-linux-musl"))
+    zig = zig_name(target.architecture, "linux-musl")
+    return replace(tools, compiler=(*ZIG, "cc", "-target", zig))
 
 
 def static_program(program: Program, threads: int) -> bytes:

@@ -25,8 +25,8 @@ FLAGS = (
 )  # fmt: skip
 """Compiler flags for gcc, clang and zig."""
 
-ZIG_SYSTEMS = {"armv7": "arm-linux-gnueabihf"}
-"""Architecture -> zig's name for Linux, where this is not `ARCHITECTURE-linux-gnu`."""
+_ZIG_NAMES = {"armv7": ("arm", "eabihf")}
+"""Architecture -> zig's name for it and its calling convention, where these are not LLVM's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +144,14 @@ def toolchain(target: Target, glibc: str | None = None) -> Toolchain:
             "package ziglang (pip install ziglang), or cc and ar on PATH for this machine's own "
             "kind of processor; found neither"
         )
-    zig = f"{target.architecture}-{system.zig}"
-    if target.system == "linux":
-        zig = ZIG_SYSTEMS.get(target.architecture, zig) + (f".{glibc}" if glibc else "")
+    zig = zig_name(target.architecture, system.zig) + (f".{glibc}" if glibc else "")
     return Toolchain((*ZIG, "cc", "-target", zig), (*ZIG, "ar"), system=system)
+
+
+def zig_name(architecture: str, system: str) -> str:
+    """Zig's name for a processor and a system, such as `linux-gnu` or `linux-musl`."""
+    named, convention = _ZIG_NAMES.get(architecture, (architecture, ""))
+    return f"{named}-{system}{convention}"
 
 
 def _check_glibc(version: str, target: Target) -> None:

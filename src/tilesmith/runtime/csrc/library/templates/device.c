@@ -1,5 +1,6 @@
 /* Runs NAME for an agent: `run THREADS` reads the inputs from descriptor 0 and writes the outputs to descriptor 1, raw and
- * in order.  `time THREADS N` writes the seconds of N runs instead, as doubles. */
+ * in order.  N runs come before in `run THREADS N`.  `time THREADS N` writes the seconds of N runs instead, as doubles. */
+#define _POSIX_C_SOURCE 200809L /* musl declares clocks of POSIX only then */
 #include "NAME.h"
 
 #include <stdio.h>
