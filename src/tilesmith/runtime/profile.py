@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,13 @@ import numpy as np
 from tilesmith.codegen.emit import emit_bare
 from tilesmith.codegen.link import Library, compile_object
 from tilesmith.codegen.lower_main import lower_main
+from tilesmith.ir.dtypes import i64
 from tilesmith.perf.cost import Place, Prediction, Setting, constants_place, predict
 from tilesmith.perf.info import KernelInfo
 from tilesmith.perf.machine import Machine
-from tilesmith.program.functions import SIZES
+from tilesmith.program.functions import ENTRY, SIZES
 
-from .program import KernelCall, Program
+from .program import KernelCall, Program, TensorSpec
 
 PROFILED_ENTRY = "tilesmith_profiled_main"
 
@@ -124,18 +125,10 @@ class Stopwatch:
 
     def __init__(self, program: Program, library: Library) -> None:
         self.calls = program.calls
-        main = lower_main(
-            program.steps,
-            PROFILED_ENTRY,
-            len(program.outputs) + bool(program.grown),
-            time.CLOCK_MONOTONIC,
-            sizes=program.size_values,
-        )
-        text = emit_bare(main, program.target)
         needed = {c.symbol for c in program.calls} | {m.sizes for m in program.measurements}
         needed |= {SIZES} if program.symbols else set()
         symbols = {name: library.address(name) for name in needed}
-        code = compile_object(text, program.target, opt=0)
+        code = profiled_main(program, PROFILED_ENTRY)
         self._library = Library([code], [PROFILED_ENTRY], symbols)
 
     @property
@@ -147,6 +140,30 @@ class Stopwatch:
         output.  For each kernel call, that function adds nanoseconds and the number of runs.
         """
         return np.zeros((max(len(self.calls), 1), 2), np.int64)
+
+
+def profiled(program: Program) -> Program:
+    """The program with its profiled main function and the output for times, for other machines."""
+    times = TensorSpec("times", i64, (max(len(program.calls), 1), 2))
+    return replace(
+        program,
+        outputs=(*program.outputs, times),
+        objects={**program.objects, ENTRY: profiled_main(program, ENTRY)},
+    )
+
+
+def profiled_main(program: Program, symbol: str) -> bytes:
+    """Object code of a program's profiled main function.  An additional last output takes the times
+    (see `Stopwatch.times`).
+    """
+    main = lower_main(
+        program.steps,
+        symbol,
+        len(program.outputs) + bool(program.grown),
+        time.CLOCK_MONOTONIC,
+        sizes=program.size_values,
+    )
+    return compile_object(emit_bare(main, program.target), program.target, opt=0)
 
 
 def unpredicted(program: Program, seconds: np.ndarray, runs: np.ndarray) -> tuple[KernelTime, ...]:

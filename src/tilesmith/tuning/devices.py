@@ -28,6 +28,7 @@ from tilesmith.support.logs import logger
 
 from .jobs import Answer, MeasurePlan, Runnable, answer_of, save_arrays
 from .measure import LocalMeasurer, Task, trial_of
+from .static import measured_statically
 
 ATTEMPTS = 3
 """A candidate counts as lost after this number of devices went away while they measured it."""
@@ -102,12 +103,12 @@ class DeviceMeasurer(LocalMeasurer):
         building = {self._pool.submit(self._build, task, c): c for c in candidates}
         running: dict[Future[Answer], Lease[RemoteDevice, Measuring]] = {}
         places, kind = self._places, self.devices[0].target.text
-        first, arrays = baseline.to_bytes(), self._arrays_bytes(task)
+        arrays = self._arrays_bytes(task)
         try:
             while building or running or places.waiting:
                 for lease in places.grants():
                     asked = self._asking.submit(
-                        _measured, lease.device, arrays, first, lease.job.work.kernel, plan,
+                        _measured, lease.device, arrays, baseline, lease.job.work.kernel, plan,
                         self.run_seconds + plan.seconds,
                     )  # fmt: skip
                     running[asked] = lease
@@ -192,17 +193,20 @@ def _returns(device: RemoteDevice, ended: Event) -> bool:
 def _measured(
     device: RemoteDevice,
     arrays: bytes,
-    baseline: bytes,
+    baseline: Runnable,
     kernel: Runnable,
     plan: MeasurePlan,
     seconds: float,
 ) -> Answer:
     """The answer of a device about a candidate.  Raises LostError."""
-    objects = {"arrays": arrays, "baseline": baseline, "candidate": kernel.to_bytes()}
     more = {"plan": json.dumps(asdict(plan)), "seconds": repr(seconds)}
 
     def asked() -> Answer:
-        fields = {name: device.upload(content) for name, content in objects.items()}
+        if not device.has_python:
+            return measured_statically(device, arrays, baseline, kernel, plan, seconds)
+        contents = (arrays, baseline.to_bytes(), kernel.to_bytes())
+        names = ("arrays", "baseline", "candidate")
+        fields = {n: device.upload(content) for n, content in zip(names, contents, strict=True)}
         limit = seconds + MARGIN_SECONDS
         answer = device.link.ask(Kind.MEASURE, {**fields, **more}, seconds=limit)
         return answer_of(bytes(answer.body))

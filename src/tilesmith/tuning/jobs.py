@@ -56,6 +56,10 @@ class Argument:
     def physical_shape(self) -> tuple[int, ...]:
         return Layout.parse(self.layout).physical_shape(self.shape) if self.layout else self.shape
 
+    @property
+    def physical_bytes(self) -> int:
+        return int(np.prod(self.physical_shape, dtype=np.int64)) * self.type.bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
@@ -199,13 +203,15 @@ def save_arrays(
     np.savez(path, **raw)  # type: ignore[arg-type]  # its keywords are arrays
 
 
-def load_inputs(path: Path, arguments: Sequence[Argument]) -> list[np.ndarray]:
+def load_inputs(path: Path | IO[bytes], arguments: Sequence[Argument]) -> list[np.ndarray]:
     """The input arrays for `arguments`."""
     with np.load(path) as saved:
         return _loaded(saved, arguments, "in")
 
 
-def load_references(path: Path, arguments: Sequence[Argument]) -> list[list[np.ndarray]]:
+def load_references(
+    path: Path | IO[bytes], arguments: Sequence[Argument]
+) -> list[list[np.ndarray]]:
     """The references of each output in `arguments`."""
     with np.load(path) as saved:
         kinds = dict.fromkeys(k.partition(".")[0] for k in saved)

@@ -83,7 +83,7 @@ class Arguments:
         for i, (a, x) in enumerate(zip(arguments, logical)):
             if (i, a) not in self._packed:
                 packed = a.pack(x)
-                self._packed[i, a] = [_aligned(packed) for _ in range(_copies(a))]
+                self._packed[i, a] = [_aligned(packed) for _ in range(copies(a))]
         return [self._packed[i, a] for i, a in enumerate(arguments)]
 
     def references(self, arguments: Sequence[Argument]) -> list[list[np.ndarray]]:
@@ -128,14 +128,24 @@ class Contender(ABC):
         return all(np.array_equal(y.view(np.uint8), x.view(np.uint8)) for y, x in pairs)
 
     def fault(self, references: list[list[np.ndarray]], bounds: Sequence[float]) -> str:
-        """The error in the last run's results (see `least_difference`); empty if there is none."""
-        judged = zip(self.kernel.outputs, self.outputs, references, bounds, strict=True)
-        for n, (a, y, expected, bound) in enumerate(judged):
-            error = least_difference(a.unpack(y), expected, bound)
-            if not error <= bound:
-                which = f"output {n} is " if len(self.kernel.outputs) > 1 else ""
-                return f"{which}off by {error:.1e} of the largest magnitude (allowed: {bound:.0e})"
-        return ""
+        """The error in the last run's results; empty if there is none."""
+        return fault_of(self.kernel.outputs, self.outputs, references, bounds)
+
+
+def fault_of(
+    arguments: Sequence[Argument],
+    results: Sequence[np.ndarray],
+    references: list[list[np.ndarray]],
+    bounds: Sequence[float],
+) -> str:
+    """The error in physical results (see `least_difference`); empty if there is none."""
+    judged = zip(arguments, results, references, bounds, strict=True)
+    for n, (a, y, expected, bound) in enumerate(judged):
+        error = least_difference(a.unpack(y), expected, bound)
+        if not error <= bound:
+            which = f"output {n} is " if len(arguments) > 1 else ""
+            return f"{which}off by {error:.1e} of the largest magnitude (allowed: {bound:.0e})"
+    return ""
 
 
 class Loaded(Contender):
@@ -231,13 +241,14 @@ def contender(kernel: Runnable, arguments: Arguments, plan: MeasurePlan) -> Cont
     return Launched(kernel, arguments, Target.from_json(plan.device))
 
 
-def _copies(a: Argument) -> int:
+def copies(a: Argument) -> int:
+    """Number of the copies of an argument, which runs read in turn."""
     return max(1, min(a.cold // max(a.nbytes, 1), MAX_COPIES))
 
 
 def unwritten(a: Argument) -> np.ndarray:
     """Memory for a result, filled with bytes that are NaN or an unlikely number."""
-    out = aligned_bytes(int(np.prod(a.physical_shape, dtype=np.int64)) * a.type.bytes)
+    out = aligned_bytes(a.physical_bytes)
     out[...] = 0xFF
     return out.view(a.type.numpy).reshape(a.physical_shape)
 
@@ -329,18 +340,34 @@ def in_turns(
     start, unchanged = time.perf_counter(), 0
     for done in range(1, ROUNDS[1] + 1):
         turns.append((candidate(runs[0]), baseline(runs[1])))
-        before, theirs = (ours, theirs), min(b for _, b in turns)
-        quiet = [a for a, b in turns if b <= DISTURBED * theirs]
-        ours = min(quiet)
+        before = ours, theirs
+        ours, theirs, quiet = least_times(turns)
         same = abs(ours - before[0]) <= 0.01 * ours and before[1] - theirs <= 0.01 * theirs
         unchanged = unchanged + 1 if same else 0
         spent = time.perf_counter() - start
         late = spent > LATE * plan.seconds
         if (done >= 2 or late) and ours > plan.give_up * theirs:
-            return Answer("slow", ours, theirs, f"more than {plan.give_up:g} times the baseline")
-        is_sure = done >= ROUNDS[0] and len(quiet) >= QUIET
+            return judged(ours, theirs, plan)
+        is_sure = done >= ROUNDS[0] and quiet >= QUIET
         if late or (is_sure and (unchanged >= 3 or spent > plan.seconds)):
             break
+    return Answer("ok", ours, theirs)
+
+
+def least_times(turns: Sequence[tuple[float, float]]) -> tuple[float, float, int]:
+    """The least times of a candidate and a baseline, and the number of turns that count.
+
+    turns: seconds of both in each turn.
+    """
+    theirs = min(b for _, b in turns)
+    quiet = [a for a, b in turns if b <= DISTURBED * theirs]
+    return min(quiet), theirs, len(quiet)
+
+
+def judged(ours: float, theirs: float, plan: MeasurePlan) -> Answer:
+    """The answer about a candidate that takes `ours` seconds, beside a baseline."""
+    if ours > plan.give_up * theirs:
+        return Answer("slow", ours, theirs, f"more than {plan.give_up:g} times the baseline")
     return Answer("ok", ours, theirs)
 
 

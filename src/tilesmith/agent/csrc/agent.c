@@ -127,8 +127,9 @@ static void answer(int peer, enum kind kind, const char *fields, const void *bod
     send_all(peer, body, size);
 }
 
+/* `word` may be followed by lines of other fields. */
 static void refuse(int peer, const char *word, const char *text) {
-    char fields[300];
+    char fields[320];
     snprintf(fields, sizeof fields, "error=%s\ntext=%.200s\n", word, text);
     count(&shared->refused, 1);
     note("refused", text);
@@ -271,8 +272,8 @@ static void greet(int peer) {
         usleep(PENALTY);
         malformed(peer, "the caller does not have the token of this agent");
     }
-    answer(peer, DONE, "", "", 0);
     is_admitted = 1;
+    answer(peer, DONE, "", "", 0);
 }
 
 /* --- objects */
@@ -305,11 +306,11 @@ static int reserve(int file, uint64_t size) {
             struct stat info;
             if (fstatat(folder, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) || !S_ISREG(info.st_mode))
                 continue;
-            total += (uint64_t)info.st_size;
             if (is_left_over(entry->d_name)) {
                 unlinkat(folder, entry->d_name, 0);
                 continue;
             }
+            total += (uint64_t)info.st_size;
             if (is_hex(entry->d_name, 64) && (!*oldest || info.st_mtime < least)) {
                 least = info.st_mtime;
                 memcpy(oldest, entry->d_name, 65);
@@ -381,7 +382,6 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Becomes the program, confined. */
 #ifdef EMULATOR
 #define LAYERS ""
 static int start(int program, char **argv, char **envp) {
@@ -399,6 +399,7 @@ static int start(int program, char **argv, char **envp) {
 }
 #endif
 
+/* Becomes the program, confined. */
 static _Noreturn void become(int program, int in, int out, char *words, unsigned seconds) {
     char *argv[19] = {NULL}, *envp[] = {NULL};
     int n = 2; /* after the emulator and the program */
@@ -504,11 +505,11 @@ static void exec_(int peer) {
     if (is_late) {
         count(&shared->ended_timeout, 1);
         snprintf(fields, sizeof fields, "the run gave no result within %u s", seconds);
-        refuse(peer, "device", fields);
+        refuse(peer, "device\ncause=timeout", fields);
     } else if (ended) {
         count(&shared->ended_crash, ended < 0);
         snprintf(fields, sizeof fields, "the program ended with %s %d", ended < 0 ? "signal" : "code", abs(ended));
-        refuse(peer, "device", fields);
+        refuse(peer, ended < 0 ? "device\ncause=crash" : "device\ncause=failed", fields);
     } else {
         snprintf(fields, sizeof fields, "cpu_seconds=%.6f\npage_faults=%ld\nswitches=%ld\npeak_bytes=%ld\n",
                  (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + 1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec),
@@ -524,7 +525,6 @@ end:
 
 /* --- facts */
 
-/* The first line of /proc/cpuinfo that begins with `name`: what follows the colon, without odd characters. */
 #if defined __x86_64__
 #define FEATURES "flags"
 #elif defined __riscv
@@ -533,6 +533,7 @@ end:
 #define FEATURES "Features"
 #endif
 
+/* The first line of /proc/cpuinfo that begins with `name`: what follows the colon, without odd characters. */
 static void cpu_fact(const char *name, char *to, size_t size) {
     static char text[PIECE];
     int file = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
@@ -594,10 +595,10 @@ static _Noreturn void serve(int peer) {
     greet(peer);
     for (;;) {
         char digest[65];
-        count(&shared->requests, 1);
         alarm(IDLE_SECONDS);
         if (!next(peer, OBJECT_BYTES))
             _exit(0);
+        count(&shared->requests, 1);
         count(&shared->bytes_received, asked.size);
         int is_bare = asked.kind == ABOUT || asked.kind == COUNTERS || asked.kind == LOGS;
         if ((is_bare && (*asked.fields || asked.size)) || (asked.kind == HAS && asked.size))

@@ -21,7 +21,7 @@ import numpy as np
 
 from tilesmith.codegen.targets import missing_features
 from tilesmith.ir.target import Target
-from tilesmith.perf.machine import Machine
+from tilesmith.perf.machine import Machine, nominal
 from tilesmith.runtime.arrays import at_home, stored_dtype
 from tilesmith.runtime.given import stored_inputs
 from tilesmith.runtime.limits import UNLIMITED, Limits
@@ -60,8 +60,7 @@ class RemoteDevice:
     target: the machine as a target, for which models are compiled.
     threads: its physical cores.
     confined: the layers of protection that runs have there (`support.confine`).
-    has_python: whether its agent has Python.  Other agents run whole models with fixed shapes, and
-        do not profile or tune them.
+    has_python: whether its agent has Python.  Other agents run models with fixed shapes only.
     """
 
     @checked(UsageError)
@@ -100,7 +99,11 @@ class RemoteDevice:
 
     @cached_property
     def machine(self) -> Machine:
-        """The rates of the device, which its agent measured.  The first call may take seconds."""
+        """The rates of the device, which its agent measured.  The first call may take seconds.  If
+        the agent has no Python, rates that are expected of the target.
+        """
+        if not self.has_python:
+            return nominal(self.target)
         answer = self.link.ask(Kind.RATES, seconds=MARGIN_SECONDS)
         try:
             return Machine.from_json(_json(answer))
@@ -272,10 +275,12 @@ class StaticRunner(RemoteRunner):
         # few programs need a C compiler
         from tilesmith.runtime.standalone.program import static_program
 
+        self._profiled: StaticRunner | None = None
         return {"program": static_program(program, self.threads)}
 
-    def _results(self, stored: Sequence[np.ndarray]) -> list[np.ndarray]:
-        content = self.started("run", stored)
+    def _results(self, stored: Sequence[np.ndarray], before: int = 0) -> list[np.ndarray]:
+        """The results of a run, after `before` other runs."""
+        content = self.started("run", stored, before)
         results, offset = [], 0
         for s in self.program.outputs:
             part = np.frombuffer(content[offset : offset + s.bytes], np.uint8).copy()
@@ -302,10 +307,26 @@ class StaticRunner(RemoteRunner):
         return bytes(answer.body)
 
     def timed(self, arrays: tuple[Any, ...], repeats: int, both: bool = False) -> Times:
-        raise DeviceError(
-            f"device {self.device.address}: an agent without Python does not time single kernels; "
-            "expected a call or `tilesmith bench`"
-        )
+        """See `Runner`.  Raises DeviceError on processors of 32 bits."""
+        # few programs are profiled
+        from tilesmith.program.functions import ENTRY
+        from tilesmith.runtime.profile import profiled
+        from tilesmith.runtime.standalone.elf import is_wide
+
+        if not is_wide(self.program.objects[ENTRY]):
+            raise DeviceError(
+                f"device {self.device.address}: kernels are timed on processors of 64 bits, since "
+                "clocks of others have another form; expected a call or `tilesmith bench`"
+            )
+        if self._profiled is None:
+            program = profiled(self.program)
+            self._profiled = StaticRunner(program, self.threads, self.limits, self.device)
+        stored = stored_inputs(self.program, arrays)
+        starts = range(min(max(repeats, 1), STATIC_REPEATS))
+        times = np.stack([self._profiled._results(stored, STATIC_RUNS)[-1] for _ in starts])
+        whole = min(static_times([self], stored, 1)[0].times) if both else 0.0
+        times = times[:, : len(self.program.calls)]
+        return Times(times[..., 0].min(axis=0) * 1e-9, times[0, :, 1], whole, (), ())
 
 
 def static_times(
@@ -352,21 +373,21 @@ def timed_in_turns(
     each = 2 * max(int(ASKED_SECONDS / (len(remote) * max(turn_seconds, 0.01)) / 2), 1)
     limit = MARGIN_SECONDS + 10 * len(remote) * each * turn_seconds
     link = first.device.link
-    found = [Samples((), ()) for _ in remote]
+    samples = [Samples((), ()) for _ in remote]
     for done in range(0, rounds, each):
         now = {**fields, "rounds": str(min(each, rounds - done))}
         answer = first._sent(lambda now=now: link.ask(Kind.TIME, now, body, limit), remote)
         try:
             told = _json(answer)["samples"]
-            found = [
-                Samples((*f.times, *map(float, t)), (*f.rounds, *map(float, r)))
-                for f, (t, r) in zip(found, told, strict=True)
+            samples = [
+                Samples((*s.times, *map(float, t)), (*s.rounds, *map(float, r)))
+                for s, (t, r) in zip(samples, told, strict=True)
             ]
         except _MALFORMED as e:
             raise DeviceError(
                 f"device {first.device.address}: its times are malformed: {e}"
             ) from None
-    return found
+    return samples
 
 
 @lru_cache(maxsize=64)

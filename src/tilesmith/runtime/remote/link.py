@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from threading import Lock
+from typing import Literal, TypeAlias, get_args
 
 from tilesmith.support.errors import (
     DeadlineError,
@@ -38,8 +39,23 @@ ERRORS: Mapping[str, type[TilesmithError]] = {
 """Word in a refusal -> the error that a caller gets."""
 
 
+Cause: TypeAlias = Literal["timeout", "crash", "failed"]
+_CAUSES: Mapping[str, Cause] = {c: c for c in get_args(Cause)}
+
+
 class AbsentError(DeviceError):
     """The agent does not have an object that a request names: it was removed, or never sent."""
+
+
+class EndedError(DeviceError):
+    """A program that the agent started gave no result.
+
+    cause: why it ended.
+    """
+
+    def __init__(self, text: str, cause: Cause) -> None:
+        super().__init__(text)
+        self.cause: Cause = cause
 
 
 class LostError(DeviceError):
@@ -141,7 +157,9 @@ def checked_answer(answer: Frame, place: str) -> Frame:
     if answer.kind is not Kind.REFUSED:
         raise FrameError(f"device {place}: expected an answer, found {answer.kind.name}")
     text = f"device {place}: {answer.fields.get('text', 'the request is refused')}"
-    word = answer.fields.get("error", "")
+    word, cause = answer.fields.get("error", ""), answer.fields.get("cause", "")
+    if cause in _CAUSES:
+        raise EndedError(text, _CAUSES[cause])
     raise (AbsentError if word == "absent" else ERRORS.get(word, DeviceError))(text)
 
 

@@ -29,7 +29,7 @@ def private(code: bytes, rename: Callable[[str], str]) -> bytes:
     """
     if code[:4] != b"\x7fELF" or code[5] != 1:
         raise InternalError("expected a little-endian ELF object")
-    layout = _WIDE if code[4] == 2 else _NARROW
+    layout = _WIDE if is_wide(code) else _NARROW
     out = bytearray(code)
     offset, count = layout.sections(code)
     headers = [offset + i * layout.header_bytes for i in range(count)]
@@ -38,6 +38,11 @@ def private(code: bytes, rename: Callable[[str], str]) -> bytes:
             link = struct.unpack_from("<I", code, header + layout.link)[0]
             _rewrite(out, layout, header, headers[link], rename)
     return bytes(out)
+
+
+def is_wide(code: bytes) -> bool:
+    """Whether an ELF object is for a processor of 64 bits."""
+    return code[4] == 2
 
 
 class _Layout:

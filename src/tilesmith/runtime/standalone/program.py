@@ -18,6 +18,8 @@ from .tables import header, template
 from .toolchain import SOURCES, Toolchain, toolchain, zig_name
 
 _NAME = "model"
+STATIC_FLAGS = ("-static", "-s", "-lm", "-pthread")
+"""Flags to link a static program."""
 
 
 def static_tools(target: Target, small: bool = False) -> Toolchain:
@@ -62,5 +64,5 @@ def static_program(program: Program, threads: int) -> bytes:
         tools.compile(main, made, f"-I{include}")
         objects = library_objects([program], _NAME, places, file_bytes, include, scratch, tools)
         whole = scratch / _NAME
-        tools.link([made, *objects], whole, "-static", "-s", "-lm", "-pthread")
+        tools.link([made, *objects], whole, *STATIC_FLAGS)
         return whole.read_bytes()

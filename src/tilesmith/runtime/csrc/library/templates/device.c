@@ -46,16 +46,19 @@ int main(int argc, char **argv) {
             sizes[o] *= *shape++;
         outputs[o] = d->outputs[o].home < 0 ? memory(sizes[o]) : (void *)inputs[d->outputs[o].home];
     }
-    int runs = argc > 3 ? atoi(argv[3]) : 0;
+    int runs = argc > 3 ? atoi(argv[3]) : 0, is_timed = argc > 1 && !strcmp(argv[1], "time");
     for (int n = -1; n < runs; n++) { /* the first one warms up, or is the only one */
+        for (int o = 0; o < UPPER_OUTPUT_COUNT; o++)
+            if (!is_timed && d->outputs[o].home < 0)
+                memset(outputs[o], 0, (size_t)sizes[o]);
         double start = seconds();
         if (NAME_run(model, extents, inputs, outputs, arena))
             return 4;
         double taken = seconds() - start;
-        if (n >= 0)
+        if (n >= 0 && is_timed)
             fwrite(&taken, sizeof taken, 1, stdout);
     }
-    for (int o = 0; o < UPPER_OUTPUT_COUNT && !runs; o++)
+    for (int o = 0; o < UPPER_OUTPUT_COUNT && !is_timed; o++)
         fwrite(outputs[o], 1, (size_t)sizes[o], stdout);
     return fflush(stdout) ? 5 : 0;
 }
