@@ -221,8 +221,9 @@ class Emulated:
     folder: Path
     port: int
 
-    def connect(self) -> RemoteDevice:
-        return RemoteDevice(f"tcp://127.0.0.1:{self.port}", self.folder / DEVICE_FILE)
+    @property
+    def address(self) -> str:
+        return f"tcp://127.0.0.1:{self.port}"
 
 
 @pytest.fixture(scope="module", params=["aarch64", "riscv64", "armv7"])
@@ -238,15 +239,18 @@ def emulated(request, tmp_path_factory) -> Iterator[Emulated]:
     command = [emulator, str(folder / "agent"), str(folder / "own"), "0"]
     served = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert served.stdout is not None
-    yield Emulated(target, folder / "own", int(served.stdout.readline().rsplit(":", 1)[1]))
+    port = int(served.stdout.readline().rsplit(":", 1)[1])
+    shutil.copyfile(folder / "own" / DEVICE_FILE, folder / f"127.0.0.1_{port}.json")
+    yield Emulated(target, folder, port)
     served.kill()
     served.wait()
 
 
-def test_models_run_on_boards_with_other_processors(emulated, model):
-    device = emulated.connect()
+def test_models_run_on_boards_with_other_processors(emulated, model, monkeypatch):
+    monkeypatch.setenv("TILESMITH_DEVICES", str(emulated.folder))
+    there = ts.compile(model, target=emulated.address)
+    device = there.runner.device
     assert device.target.architecture == emulated.target and device.confined == ("limits",)
-    there = ts.compile(model, target=device.target.name).deploy(device)
     np.testing.assert_allclose(there(X), ts.compile(model)(X), atol=1e-6)
     times = timed_in_turns([there.runner], [X], 2)
     assert times is not None and times[0].minimum > 0

@@ -80,7 +80,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measurer(*addresses: str, **changed: Any) -> DeviceMeasurer:
-    given: dict[str, Any] = {"run_seconds": 2.0, "build_seconds": 10.0} | changed
+    given: dict[str, Any] = {"run_seconds": 10.0, "build_seconds": 30.0} | changed
     places = tuple(connected(a) for a in addresses)
     return DeviceMeasurer("echo_builder", 1, 2, devices=places, **given)
 
@@ -150,7 +150,7 @@ def test_a_device_whose_lease_expired_is_lost_once(fleet: Fleet, monkeypatch) ->
 
     monkeypatch.setattr(devices, "_measured", first_silent)
     monkeypatch.setattr(devices, "PING_SECONDS", 0.1)
-    given: dict[str, Any] = {"run_seconds": 2.0, "build_seconds": 10.0}
+    given: dict[str, Any] = {"run_seconds": 10.0, "build_seconds": 30.0}
     with Counted("echo_builder", 1, 2, devices=(connected(address),), **given) as m:
         m._places.lease_seconds = 0.5
         found = list(m.measure(a_task(replies()), [{"kind": "wrong"}, {"kind": "wrong"}], 0.02))
