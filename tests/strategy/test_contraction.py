@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -22,10 +24,12 @@ from tilesmith.ops.shape import Transpose
 from tilesmith.ops.structure import stages
 from tilesmith.strategy.cpu import schedule
 from tilesmith.strategy.cpu.contraction import (
+    IDLE,
     MAX_VECTORS,
     analyse,
     best_tile,
     column_span,
+    excess,
     fusable_rows,
     resident_rows,
     row_distance,
@@ -125,6 +129,30 @@ def test_rows_and_few_columns_are_shared_in_one_loop(
     assert len(loops) == 1 and f"parallel({columns * rows})" in loops[0]
     inner = columns if outermost == "rows" else rows
     assert f"% {inner}" in kernel.loops and f"// {inner}" in kernel.loops
+
+
+def parallel_extents(threads: int) -> list[int]:
+    """Iterations of the parallel loops of a product with 197 rows, a prime number."""
+    options = Options(use_cache=False, target="server-64", threads=threads)
+    program = driver.compile_model(driver.Request(product((197, 768), (768, 768)), options))
+    (kernel,) = (k for k in program.kernels.values() if "matmul" in k.operators)
+    return [int(n) for n in re.findall(r"parallel\((\d+)\)", kernel.loops)]
+
+
+def test_many_threads_share_partial_tiles_and_columns_in_one_loop() -> None:
+    (trips,) = parallel_extents(64)
+    assert excess(trips, target("server-64").for_threads(64)) <= IDLE
+    (rows,) = parallel_extents(2)
+    assert rows < 64
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(49, 2048), (197, 768), (50, 96)])
+def test_tiles_for_two_threads_do_not_depend_on_what_they_share(rows: int, columns: int) -> None:
+    two, many = (target("server-64").for_threads(n) for n in (2, 64))
+    alone = best_tile(rows, columns, two, outer=1)
+    assert best_tile(rows, columns, two, outer=1, is_shared=True) == alone
+    shared, steps = best_tile(rows, columns, many, outer=1, is_shared=True)
+    assert shared.rows * shared.vectors <= alone[0].rows * alone[0].vectors and steps >= alone[1]
 
 
 @pytest.mark.parametrize(

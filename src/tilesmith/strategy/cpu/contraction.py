@@ -34,6 +34,7 @@ from tilesmith.ir.types import same_dim
 from tilesmith.ops.base import OpTensors
 from tilesmith.ops.structure import product_of_loads, stages
 from tilesmith.perf.cycles import Instructions, tile_cycles
+from tilesmith.perf.scaling import busiest_share
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 
@@ -127,6 +128,11 @@ UNEVEN = 0.03
 that tail rows add.  The fraction shrinks as the number of tiles grows.
 """
 
+IDLE = 1.25
+"""Time of the busiest thread of a shared loop, relative to an equal share, up to which tiles are
+chosen without regard to it, and the loop is not fused with others at the price of more code.
+"""
+
 
 @lru_cache(maxsize=1024)
 def best_tile(
@@ -139,6 +145,7 @@ def best_tile(
     row_bytes: int | None = None,
     outer: int | None = None,
     scratch: int = 0,
+    is_shared: bool = False,
 ) -> tuple[RegisterTile, float]:
     """The register tile with the least predicted time for a `rows` x `columns` output, and the
     cycles of one reduction step of all tiles.
@@ -147,7 +154,8 @@ def best_tile(
     one scalar per row, at two loads per cycle.  FMAs stall when there are fewer accumulators than
     latency x ports.  The part of a tile beyond the columns of the output is wasted.  Tail rows are
     peeled, so they waste nothing.  Where threads share the rows, the tail adds load imbalance, at
-    most `UNEVEN`.
+    most `UNEVEN`.  Where there are few tiles for each thread, the time of the busiest thread counts
+    (`IDLE`).
 
     vectors: fixes the vectors per row.
     row_bytes: stride in bytes between the elements that neighbouring rows read.  Rows whose cache
@@ -155,6 +163,7 @@ def best_tile(
     outer: number of outputs of this size.  If there are many, threads share outputs instead of
         rows.
     scratch: registers that the instruction needs besides accumulators and operands.
+    is_shared: whether there is enough work to share among threads (`is_worth_sharing`).
     """
     lanes = target.vector_lanes(element_bytes)
     kept = resident_rows(row_bytes, target) if broadcast else MAX_ROWS
@@ -180,6 +189,15 @@ def best_tile(
             cost *= column_tiles
             if column_tiles > 1 and columns % width:
                 cost *= PEELED_COLUMNS
+            if is_shared and outer is not None:
+                exact = columns % width == 0
+                row_tiles = full + bool(rest)
+                inner = max(row_tiles, 1 if exact else column_tiles)
+                trips = outer * (column_tiles if exact else 1)
+                fits = exact and are_fusable(row_tiles, bool(rest), target)
+                if is_shared_inside(trips, inner, fits, target):
+                    trips = trips * inner if fits else inner
+                cost *= max(excess(trips, target) / IDLE, 1)
             # tall tiles are long code, and their rows may map to the same cache sets
             cost *= 1 + 0.004 * height
             if outer == 1:  # each row of a single product is a separate stream to prefetch
@@ -187,6 +205,37 @@ def best_tile(
             if cost < best_cost:
                 best, best_cost = RegisterTile(height, count, lanes), cost
     return best, best_cost
+
+
+def is_shared_inside(trips: int, inner: int, fits: bool, target: Target) -> bool:
+    """Whether threads share an inner loop of a product: the outer loops have too few iterations for
+    an even division.
+
+    trips: iterations of the outer loops together.
+    inner: iterations of the longest inner loop.
+    fits: whether the inner loop can be fused with the outer loops.
+    """
+    return trips < target.shared_trips and inner > (1 if fits else trips)
+
+
+def are_fusable(tiles: int, is_partial: bool, target: Target) -> bool:
+    """Whether the loop over `tiles` row tiles may be fused with outer loops for threads to share.
+
+    If the last tile `is_partial`, each iteration of the fused loop decides which code it runs.
+    That is worthwhile if the threads would share few tiles otherwise.
+    """
+    return not is_partial or excess(tiles, target) > IDLE
+
+
+def excess(trips: int, target: Target) -> float:
+    """Time of the busiest thread of a shared loop, relative to an equal share."""
+    return busiest_share(trips, target.threads) * target.threads
+
+
+def is_worth_sharing(c: Contraction, target: Target) -> bool:
+    """Whether a product has enough multiply-adds to share among threads."""
+    steps = expected_size(a.extent for a in (*c.op.axis, *c.op.reduce_axis))
+    return steps >= target.parallel_fmas
 
 
 def resident_rows(row_bytes: int | None, target: Target) -> int:

@@ -37,6 +37,7 @@ from .contraction import (
     analyse,
     best_tile,
     contraction_of,
+    is_worth_sharing,
     outer_extent,
     packed_layout,
     row_distance,
@@ -179,8 +180,9 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
             dot = dot_for(c, target)
             depth, scratch = (1, 0) if dot is None else (dot.extents[-1], dot.scratch)
             tile, _ = best_tile(
-                rows, width, target, size, row_bytes=distance, outer=outer, scratch=scratch
-            )
+                rows, width, target, size, row_bytes=distance, outer=outer, scratch=scratch,
+                is_shared=is_worth_sharing(c, target),
+            )  # fmt: skip
         packed = packed_layout(c, tile, depth)
         if packed is not None:
             operands[next(i for i, t in enumerate(tensors.inputs) if t is c.w.buffer)] = packed

@@ -31,6 +31,7 @@ from .contraction import (
     best_tile,
     column_block,
     column_span,
+    is_worth_sharing,
     joined_steps,
     outer_extent,
     reduction_order,
@@ -176,8 +177,9 @@ def _tile(p: Product, columns: int, cfg: Config, scratch: int) -> tuple[Register
         row_bytes = distance * c.x.dtype.bytes
         outer = outer_extent(c)
         tile, _ = best_tile(
-            rows, columns, target, element, True, vectors, row_bytes, outer, scratch
-        )
+            rows, columns, target, element, True, vectors, row_bytes, outer, scratch,
+            is_worth_sharing(c, target),
+        )  # fmt: skip
         last = expected(reduction_order(c)[-1].extent) // joined
         return tile, unrolled_steps(last, tile.rows * tile.vectors, target)
 

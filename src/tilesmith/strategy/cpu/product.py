@@ -24,7 +24,15 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
-from .contraction import Contraction, analyse, column_block, fusable_rows
+from .contraction import (
+    Contraction,
+    analyse,
+    are_fusable,
+    column_block,
+    fusable_rows,
+    is_shared_inside,
+    is_worth_sharing,
+)
 from .operands import strides_through
 
 
@@ -164,10 +172,10 @@ class Product:
                 o.unroll(tile_row)
             inner = [*inner, (level, -(-self.rows // height))]
         shared, fused = None, []
-        sizes = (*extents, *(k.extent for k in c.op.reduce_axis))
-        if expected_size(sizes) >= self.target.parallel_fmas:
+        if is_worth_sharing(c, self.target):
             whole = [x for x in loops if exact or x not in blocks]
-            fits = exact and not (rows and self.rows % height)
+            is_partial = bool(rows and self.rows % height)
+            fits = exact and are_fusable(-(-self.rows // height), is_partial, self.target)
             last = blocks if near else []
             shared, fused = _share(o, whole, inner, fits, last, self.target, cfg)
             if level not in o.leaf_axes:
@@ -254,16 +262,16 @@ def _share(
     """Share loops among threads.  Returns the shared loop, and the loops that were fused into it.
 
     The `whole` loops are fused and shared if they have enough iterations for an even division.
-    Otherwise the longest of the `inner` loops is shared.  If all tiles are full (`fits`), this loop
+    Otherwise the longest of the `inner` loops is shared.  If it `fits` (see `are_fusable`), it
     is fused with the `whole` loops.  The order is then: the `whole` loops that are not in `last`,
-    this loop, the loops in `last`.  If some tiles are partial, only this loop is shared, and
-    threads fork and join in each iteration of the loops outside it.
+    this loop, the loops in `last`.  If it can't be fused, only this loop is shared, and threads
+    fork and join in each iteration of the loops outside it.
     """
     loops = whole
     trips = expected_size(n for _, n in loops)
     longest = max(inner, key=lambda x: x[1], default=None)
     if longest is not None:
-        inside = trips < target.shared_trips and longest[1] > (1 if fits else trips)
+        inside = is_shared_inside(trips, longest[1], fits, target)
         if cfg.choice("share_inside", (False, True) if whole else (inside,), inside):
             whole = [longest]
             if fits:
