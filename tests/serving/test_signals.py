@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from servers import free_port, mlserver, wait_for
 
 import tilesmith as ts
 
@@ -43,26 +43,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("served") / "model.tsm"
     ts.compile(model, dynamic={"batch": (1, 4)}, threads=1).save(path)
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_for(url: str, served: subprocess.Popen[bytes]) -> None:
-    """Wait until a server says that it is ready."""
-    import httpx
-
-    end = time.monotonic() + 60
-    while time.monotonic() < end and served.poll() is None:
-        try:
-            if httpx.get(url, timeout=5).status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.1)
-    raise AssertionError(f"{url} is not ready")
 
 
 def drained(served: subprocess.Popen[bytes], url: str, body: Any, seconds: float) -> list[int]:
@@ -107,25 +87,8 @@ def test_uvicorn_answers_what_it_has(file):
 
 @needs("mlserver", "httpx")
 def test_mlserver_answers_what_it_has(file, tmp_path):
-    ports = free_port(), free_port(), free_port()
-    http, grpc, metrics = ports
-    settings = {"http_port": http, "grpc_port": grpc, "metrics_port": metrics, "host": "127.0.0.1",
-                "parallel_workers": 0}  # fmt: skip
-    model = {
-        "name": "m",
-        "implementation": "tilesmith.engines.mlserver_runtime.Runtime",
-        "parameters": {"uri": str(file), "extra": {"max_batch": 1, "threads": 1}},
-    }
-    (tmp_path / "settings.json").write_text(json.dumps(settings))
-    (tmp_path / "model-settings.json").write_text(json.dumps(model))
-    served = subprocess.Popen(
-        [str(Path(sys.executable).with_name("mlserver")), "start", str(tmp_path)]
-    )
     given = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": X.ravel().tolist()}
-    try:
-        wait_for(f"http://127.0.0.1:{http}/v2/models/m/ready", served)
-        url = f"http://127.0.0.1:{http}/v2/models/m/infer"
-        assert drained(served, url, {"inputs": [given]}, 0.02) == [200] * ASKED
-        served.wait(30)
-    finally:
-        served.kill()
+    with mlserver(tmp_path, file, {"max_batch": 1, "threads": 1}) as served:
+        url = f"http://127.0.0.1:{served.http}/v2/models/m/infer"
+        assert drained(served.process, url, {"inputs": [given]}, 0.02) == [200] * ASKED
+        served.process.wait(30)

@@ -51,14 +51,20 @@ class Runtime(MLModel):
             model_name=self.name,
             model_version=self.version,
             outputs=[
-                NumpyCodec.encode_output(s.name, y)
-                for s, y in zip(self._service.exe.outputs, outputs, strict=True)
+                _output(s.name, y) for s, y in zip(self._service.exe.outputs, outputs, strict=True)
             ],
         )
 
     async def unload(self) -> bool:
         await asyncio.to_thread(self._service.close)
         return True
+
+
+def _output(name: str, result: np.ndarray) -> Any:
+    """A result in the protocol's words."""
+    encoded = NumpyCodec.encode_output(name, result)
+    encoded.shape = list(result.shape)  # the codec makes columns of vectors
+    return encoded
 
 
 def _metadata(spec: TensorSpec) -> Any:

@@ -34,6 +34,7 @@ from tilesmith.support.errors import (
 
 from .layout import Accepted, Layout
 from .queue import Queue, Request
+from .spans import current, record
 from .stats import OUTCOMES, SECONDS, STAGES, BatcherStats, Histogram
 
 _LONGEST_DEADLINE = 365 * 24 * 3600
@@ -227,7 +228,8 @@ class Batcher:
         accepted = self.layout.accept(arrays, named)
         limit = self._deadline if deadline is None else deadline
         now = time.monotonic()
-        request = Request(accepted, now, math.inf if limit is None else now + limit)
+        expiry = math.inf if limit is None else now + limit
+        request = Request(accepted, now, expiry, context=current())
         # A strong reference would be a circle: the request and its arrays would outlive the answer.
         request.future.add_done_callback(partial(self._cancelled, weakref.ref(request)))
         with self._changed:
@@ -341,6 +343,7 @@ class Batcher:
                 request.future.set_exception(answer)
             else:
                 request.future.set_result(answer)
+        record(batch, answers, now, began, None if error else run.result().seconds)
 
     def _count(self, outcome: _Outcome, answers: list[Any]) -> None:
         self._batches.update(outcome.batches)
@@ -357,6 +360,7 @@ class Batcher:
             self._requests[outcome] += len(failed)
         for request in failed:
             request.future.set_exception(error(message))
+        record(failed, [error(message)] * len(failed), time.monotonic())
 
     def _check_process(self) -> None:
         if self._process != os.getpid():

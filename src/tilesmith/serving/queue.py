@@ -24,6 +24,7 @@ class Request:
     expires: time after which no run may begin; infinite without a deadline.
     future: its answer.
     admitted: set when the request has a place in the queue, or has ended.
+    context: OpenTelemetry's context of its caller; None without OpenTelemetry.
     """
 
     accepted: Accepted
@@ -31,6 +32,7 @@ class Request:
     expires: float = math.inf
     future: Future[Any] = field(default_factory=Future)
     admitted: threading.Event = field(default_factory=threading.Event)
+    context: Any = None
 
 
 class Queue:
