@@ -110,6 +110,25 @@ def test_the_table_shows_a_parameter_of_zero(model: Path, capsys: pytest.Capture
     assert {row[0] for row in rows} == {"0", "64"}
 
 
+def test_layers_show_how_virtual_threads_hide_latency(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    page = tmp_path / "layers.html"
+    words = ["accel", "layers", "--model", str(model)]
+    assert execute([*words, "--json", "--html", str(page)]) == 0
+    rows = json.loads(capsys.readouterr().out)["layers"]
+    assert sum(row["count"] for row in rows) == 4
+    for row in rows:
+        assert 0 < row["alone"] <= 1 and 0 < row["together"] <= 1 <= row["of_bound"]
+    text = page.read_text()
+    assert text.count("8 x 8, 16 to 32, 3 x 3 / 1") == 2 + 2 + 1  # points, bar, row
+    assert "multiplications in a cycle" in text
+    assert execute(words) == 0
+    assert "8 x 8, 16 to 32, 3 x 3 / 1" in capsys.readouterr().out
+    assert execute([*words, "--predict"]) == 1
+    assert "--vary and --predict are of sweep" in capsys.readouterr().err
+
+
 def test_a_model_without_layers_for_the_accelerator_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -1,16 +1,21 @@
-"""The layers of a compiled program that run on the accelerator, with their cycles."""
+"""The layers of a model on the accelerator, with their cycles: those of a compiled program, and how
+virtual threads hide latency in each.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from tilesmith.runtime.program import Program
 
-from .clock import Counts, cycles_of
+from .clock import Counts, count_cycles, cycles_of
+from .convolution import Convolution, compiled
 from .hosted import NAME, layer_of
+from .machine import Machine
 from .prepared import prepared
 from .text import parse
 
@@ -41,3 +46,49 @@ def _counts(settings: str) -> Counts:
     told = json.loads(settings)
     _, machine = layer_of(*(told[name] for name in ("convolution", "operand", "machine")))
     return cycles_of(prepared(parse(told["program"]), machine))
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenLatency:
+    """A layer without and with virtual threads.
+
+    conv: its shapes.
+    count: how many layers of the model have them.
+    alone: counts with one virtual thread.
+    together: counts with two, of which one loads while the other one computes.
+    """
+
+    conv: Convolution
+    count: int
+    alone: Counts
+    together: Counts
+
+
+def hidden_latency(layers: Mapping[Convolution, int], machine: Machine) -> list[HiddenLatency]:
+    """The counts of layers without and with virtual threads.
+
+    layers: shapes, and how many there are of each.
+
+    Raises ScheduleError if a layer has no tiles that fit the machine.
+    """
+    return [
+        HiddenLatency(
+            conv,
+            count,
+            *(
+                count_cycles(compiled(conv, machine, threads=threads).program, machine)
+                for threads in (1, 2)
+            ),
+        )
+        for conv, count in layers.items()
+    ]
+
+
+def described(conv: Convolution) -> str:
+    """The shapes of a layer in a line: `56 x 56, 64 to 128, 3 x 3 / 2`."""
+    height, width = conv.kernel
+    groups = f", {conv.groups} groups" if conv.groups > 1 else ""
+    return (
+        f"{conv.height} x {conv.width}, {conv.inputs} to {conv.outputs}, "
+        f"{height} x {width} / {conv.stride}{groups}"
+    )

@@ -1,7 +1,9 @@
 """Design an accelerator: how long a model takes on machines of other parameters.
 
-  sweep  cycles against area (multipliers, bits of memory) for each combination
-         of the values of --vary
+  sweep   cycles against area (multipliers, bits of memory) for each combination
+          of the values of --vary
+  layers  utilisation of the matrix unit by each layer, without and with virtual
+          threads, on the default machine; --html draws the roofline
 
 The model's convolutions and dense layers must be quantised to signed bytes.  Their cycles are
 counted by the simulator on all cores.  Counts are kept in the cache folder, so that a sweep that
@@ -20,7 +22,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.accel.sweep import Point, layers_of, machines, pareto, predicted, sweep
+from tilesmith.accel.machine import Machine
+from tilesmith.accel.report import described, hidden_latency
+from tilesmith.accel.sweep import Layers, Point, layers_of, machines, pareto, predicted, sweep
 from tilesmith.driver.compiler import fused_graph
 from tilesmith.driver.request import Request
 from tilesmith.driver.workers import job_count
@@ -28,13 +32,13 @@ from tilesmith.support.cache import Cache
 from tilesmith.support.errors import UsageError
 from tilesmith.support.folders import write_text
 
-from .accel_page import sweep_page
+from .accel_page import layers_page, sweep_page
 from .arguments import JsonFlag, with_options
 from .console import note, print_json, print_table, progress
 from .models import check_file
 from .outputs import check_output
 
-ACTIONS = ("sweep",)
+ACTIONS = ("sweep", "layers")
 
 GRID = {
     "block_in": [8, 16, 32],
@@ -71,11 +75,16 @@ def command(
     check_file(model)
     values: Mapping[str, Sequence[int]] = parse_values(vary) if vary else GRID
     chips = machines(values)
+    if action == "layers" and (vary or predict):
+        raise UsageError("accel layers: --vary and --predict are of sweep")
     if html is not None:
         check_output(html)
     options = wanted.options.with_(target="accel-sim")
     with progress(f"reading {model.name}"):
         layers = layers_of(fused_graph(replace(wanted, model=model, options=options))[0])
+    if action == "layers":
+        _show_layers(model, layers, html, json)
+        return
     if predict:
         points = predicted(layers, chips)
     else:
@@ -89,10 +98,7 @@ def command(
     points.sort(key=lambda p: math.inf if p.cycles is None else p.cycles)
     front, varied = pareto(points), list(values)
     if html is not None:
-        try:
-            write_text(html, sweep_page(f"Machines for {model.name}", points, front, varied))
-        except OSError as e:
-            raise UsageError(f"the page can't be written to {str(html)!r}: {e}") from e
+        _write_page(html, sweep_page(f"Machines for {model.name}", points, front, varied))
     rows = [_row(p, varied, p in front) for p in points]
     if json:
         told = {"model": str(model), "layers": sum(layers.values()), "counted": not predict}
@@ -102,6 +108,45 @@ def command(
     print_table([*(f">{name}" for name in rows[0])], cells)
     how = "predicted" if predict else "counted"
     note(f"{how} cycles of {sum(layers.values())} layers; * marks what no other machine beats")
+
+
+def _write_page(path: Path, text: str) -> None:
+    try:
+        write_text(path, text)
+    except OSError as e:
+        raise UsageError(f"the page can't be written to {str(path)!r}: {e}") from e
+
+
+def _show_layers(model: Path, layers: Layers, html: Path | None, json: bool) -> None:
+    """Print the utilisation by each layer, and draw the page."""
+    machine = Machine()
+    with progress(f"counting {len(layers)} layers"):
+        latencies = hidden_latency(layers, machine)
+    if html is not None:
+        _write_page(html, layers_page(f"Layers of {model.name}", latencies, machine))
+    rows = [
+        {
+            "layer": described(x.conv),
+            "count": x.count,
+            "alone": x.alone.utilisation,
+            "together": x.together.utilisation,
+            "cycles": x.together.cycles,
+            "of_bound": x.together.cycles / x.together.bound,
+        }
+        for x in latencies
+    ]
+    if json:
+        print_json({"model": str(model), "layers": rows})
+        return
+    cells = [
+        (r["layer"], r["count"], f"{r['alone']:.0%}", f"{r['together']:.0%}", r["cycles"],
+         f"{r['of_bound']:.2f}")
+        for r in rows
+    ]  # fmt: skip
+    print_table(
+        ("layer", ">count", ">1 thread", ">2 threads", ">cycles", ">of bound"), cells,
+        title="utilisation of the matrix unit",
+    )  # fmt: skip
 
 
 def _cell(value: int | bool | None) -> int | str:
