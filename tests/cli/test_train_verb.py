@@ -70,8 +70,23 @@ def test_it_writes_an_executable(tilesmith, model, data, tmp_path):
 def test_export_writes_a_library_that_trains(tilesmith, model, tmp_path):
     found = tilesmith("export", model, "-o", tmp_path / "lib", "--train", "--json").json
     assert any(name.endswith("_train.h") for name in found["files"])
-    found = tilesmith("export", model, "-o", tmp_path / "lib", "--train", "--format", "c")
-    assert found.code and "--train writes a shared library" in found.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--train", "--format", "c"), "--train writes a shared library with the weights inside"),
+        (("--train", "--weights", "file"), "leave out --format, --weights, --glibc and --sign"),
+        (("--train", "--pin", "unroll=1"), "pins: training does not read it; leave it out"),
+        (("--train", "--optional", "w"), "optional: training does not read it; leave it out"),
+        (("--rate", "0.1", "--loss", "mse"), "--loss, --rate: expected --train, which reads it"),
+    ],
+)
+def test_options_that_export_would_not_read_are_refused(
+    tilesmith, model, tmp_path, options, message
+):
+    found = tilesmith("export", model, "-o", tmp_path / "lib", *options)
+    assert found.code and message in found.err and not (tmp_path / "lib").exists()
 
 
 @pytest.mark.parametrize(

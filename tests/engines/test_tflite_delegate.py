@@ -109,6 +109,27 @@ def test_the_interpreter_needs_no_tilesmith(library: Path, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
 
 
+def changed(kind: str, places: tuple[int, int] = (0, 1)) -> bytes:
+    """x * x for two inputs, of which `places` are read, by an operator of this kind."""
+    model = ModelWriter()
+    g = model.graph()
+    read = [g.input((2, 8), name=name) for name in "ab"]
+    y = g.tensor((2, 8), name="y")
+    g.op(kind, [read[i] for i in places], [y])
+    g.output(y)
+    return model.bytes()
+
+
+@pytest.mark.parametrize(
+    "other", [changed("MINIMUM"), changed("MAXIMUM", (1, 0))], ids=["operator", "order"]
+)
+def test_a_model_of_other_operators_or_other_edges_is_refused(tmp_path: Path, other: bytes) -> None:
+    path = ts.tflite.export_delegate(changed("MAXIMUM"), tmp_path / "delegate.so")
+    delegated(changed("MAXIMUM"), litert.load_delegate(str(path))).allocate_tensors()
+    with pytest.raises(RuntimeError, match="the delegate was compiled for another model"):
+        delegated(other, litert.load_delegate(str(path)))
+
+
 @pytest.mark.parametrize("other", [network(2.0), narrow()], ids=["weights", "tensors"])
 def test_another_model_is_refused(library: Path, other: bytes) -> None:
     delegate = litert.load_delegate(str(library))

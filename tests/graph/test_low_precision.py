@@ -19,15 +19,16 @@ from tilesmith.driver.passes import lower_loops, optimise
 from tilesmith.driver.precision import products_of
 from tilesmith.driver.session import Session
 from tilesmith.graph.builder import Builder
+from tilesmith.graph.control import If, Loop, graphs_in
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.passes.low_precision import low_products
 from tilesmith.graph.text import print_graph
-from tilesmith.ir.dtypes import bf16, f32
+from tilesmith.ir.dtypes import bf16, bool_, f32, i64
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
-from tilesmith.ops.conv import Conv
+from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.elementwise import Add, Cast
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import Softmax
@@ -363,3 +364,34 @@ def test_all_products_of_a_training_step_get_operands_of_16_bits_and_sums_of_32(
     assert [v.dtype for v in product.inputs] == [bf16, bf16] and product.op.to is f32
     assert [v.dtype for v in low.outputs] == [f32, f32]
     assert low_products(low, bf16) is low
+
+
+def test_products_of_branches_and_loops_get_operands_of_16_bits() -> None:
+    kind = TensorType(f32, (4, 4))
+    b = Builder()
+    _, y, w = b.input("i", TensorType(i64, ())), b.input("y", kind), b.input("w", kind)
+    inner = b.finish([b.add(MatMul(), y, w)], ["y"])
+    b = Builder()
+    y, w = b.input("y", kind), b.input("w", kind)
+    steps = b.finish([b.add(Loop(inner, 1, steps=3), y, w)], ["y"])
+    b = Builder()
+    c, y, w = b.input("c", TensorType(bool_, ())), b.input("y", kind), b.input("w", kind)
+    graph = b.finish([b.add(If(steps, steps), c, y, w)], ["y"])
+    low = low_products(graph, bf16)
+    products = [n for g in graphs_in(low) for n in g.nodes if isinstance(n.op, MatMul)]
+    assert len(products) == 2
+    assert all([v.dtype for v in n.inputs] == [bf16, bf16] for n in products)
+    assert low_products(low, bf16) is low
+
+
+def test_operands_of_a_transposed_convolution_are_rounded_to_16_bits() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 3, 4, 4), (3, 2, 3, 3)))
+    b = Builder()
+    inputs = [b.input(name, TensorType(f32, a.shape)) for name, a in (("x", x), ("w", w))]
+    graph = b.finish([b.add(ConvTranspose(), *inputs)], ["y"])
+    low = low_products(graph, bf16)
+    assert low_products(low, bf16) is low
+    rounded = [a.astype(bf16.numpy).astype(np.float32) for a in (x, w)]
+    np.testing.assert_array_equal(evaluate(low, [x, w])["y"], evaluate(graph, rounded)["y"])
+    assert not np.array_equal(evaluate(low, [x, w])["y"], evaluate(graph, [x, w])["y"])

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import tilesmith as ts
+from common.kept_layers import BYTES, LAYERS, SIZE, there_and_back
 from tilesmith.driver.passes import optimise
 from tilesmith.driver.session import Session
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Fused, Graph, Node
+from tilesmith.graph.nodes import Fused, Node
 from tilesmith.graph.passes.rematerialise import computed_again, rematerialise
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
-from tilesmith.ops.elementwise import Exp
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import LogSoftmax, Softmax
 from tilesmith.support.options import Options
-
-SIZE, LAYERS = 64, 6
-BYTES = SIZE * SIZE * 4
-
-
-def there_and_back() -> Graph:
-    """Layers whose results are read again in reverse order, as in a training step."""
-    rng = np.random.default_rng(0)
-    b = Builder()
-    y = b.input("x", TensorType(f32, (SIZE, SIZE)))
-    results = []
-    for _ in range(LAYERS):
-        w = b.constant((rng.standard_normal((SIZE, SIZE)) / SIZE).astype(np.float32))
-        y = b.add(Exp(), b.add(MatMul(), y, w))
-        results.append(y)
-    for old in reversed(results):
-        y = b.add(MatMul(), y, old) * (1 / SIZE)
-    return b.finish([y], ["y"])
 
 
 def _alike(node: Node) -> float:
@@ -76,12 +60,21 @@ def test_a_program_stays_within_the_limit_and_gives_the_same_bits() -> None:
     x = np.random.default_rng(1).random((SIZE, SIZE), np.float32)
     free = ts.compile(graph, threads=1)
     limit = free.program.arena_bytes * 2 // 3
-    bounded = ts.compile(graph, options=Options(threads=1, arena_limit=limit))
+    bounded = ts.compile(graph, options=Options(threads=1, memory_limit=limit))
     assert bounded.program.arena_bytes <= limit
     assert bounded.program.metadata["computed_again"] > 0
     np.testing.assert_array_equal(bounded(x), free(x))
 
 
 def test_a_limit_that_can_not_be_met_is_refused() -> None:
-    with pytest.raises(ts.ModelError, match=r"arena_limit: expected at most 64 bytes .* found"):
-        ts.compile(there_and_back(), options=Options(threads=1, arena_limit=64))
+    with pytest.raises(ts.ModelError, match=r"memory_limit: expected at most 64 bytes .* found"):
+        ts.compile(there_and_back(), options=Options(threads=1, memory_limit=64))
+
+
+def test_a_file_of_a_program_above_the_limit_is_refused(tmp_path: Path) -> None:
+    exe = ts.compile(there_and_back(), threads=1)
+    exe.save(tmp_path / "a.tsm")
+    needed = exe.program.arena_bytes
+    assert ts.load(tmp_path / "a.tsm", memory_limit=needed).program.arena_bytes == needed
+    with pytest.raises(ts.UsageError, match=rf"memory_limit: .* {needed - 1} bytes .* {needed};"):
+        ts.load(tmp_path / "a.tsm", memory_limit=needed - 1)

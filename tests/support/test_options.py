@@ -99,7 +99,7 @@ def test_key_depends_on_exactly_what_affects_code():
         "precision",
         "accuracy",
         "unsafe",
-        "arena_limit",
+        "memory_limit",
     }
     plain = Options()
     assert plain.key() == Options(threads=7, dump=Path("d"), verify_each=True, jobs=2).key()

@@ -94,6 +94,17 @@ def test_evaluation_of_a_module_in_training_mode_drops_nothing() -> None:
     assert trainer.evaluate([(X, Y)])["loss"] == pytest.approx(wanted, rel=1e-5)
 
 
+def test_evaluation_of_an_onnx_file_in_training_mode_drops_nothing() -> None:
+    trainer = ts.Trainer(_with_dropout(), optimizer=SGD(0.1))
+    plain = ts.Trainer(classifier(), optimizer=SGD(0.1))
+    assert trainer.evaluate([(X, Y)]) == plain.evaluate([(X, Y)])
+    trainer.fit([(X, Y)])
+    for name, w in plain.weights.items():
+        w[...] = trainer.weights[name]
+    assert trainer.evaluate([(X, Y)]) == plain.evaluate([(X, Y)])
+    np.testing.assert_array_equal(ts.compile(trainer.model())(X), ts.compile(plain.model())(X))
+
+
 @pytest.mark.parametrize("kind", ["lstm", "gru", "attention", "channels", "noise"])
 def test_every_random_operator_of_modules_trains(kind: str) -> None:
     torch = pytest.importorskip("torch")
@@ -125,3 +136,23 @@ def test_every_random_operator_of_modules_trains(kind: str) -> None:
     losses = [e.measures["loss"] for e in trainer.fit([(X, Y)], epochs=3)]
     assert len({*losses}) == 3, "each step draws other numbers"
     assert trainer.evaluate([(X, Y)]) == trainer.evaluate([(X, Y)])
+
+
+@pytest.mark.parametrize("kind", ["Loop", "If"])
+def test_random_numbers_in_branches_and_loops_are_refused(kind: str) -> None:
+    body = {
+        "Loop": "r = Loop (many, , x) <body = g (int64 i, bool c, float[N, 8] a) => "
+        "(bool d, float[N, 8] b) {d = Identity (c) u = RandomUniformLike (a) b = Add (a, u)}>",
+        "If": "s = ReduceSum <keepdims = 0> (x) c = Greater (s, zero) r = If (c) "
+        "<then_branch = g () => (float[N, 8] b) {b = RandomUniformLike (x)}, "
+        "else_branch = g () => (float[N, 8] b) {b = Identity (x)}>",
+    }[kind]
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 8] x) => (float[N, 4] y) '
+        f"<int64 many = {{1000}}, float zero = {{0}}> {{ {body} y = MatMul (r, w) }}"
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((8, 4), np.float32), "w"))
+    trainer = ts.Trainer(model, optimizer=SGD(0.1))
+    with pytest.raises(ts.UnsupportedError, match=r"random_uniform.*outside of branches and loops"):
+        trainer.fit([(X, Y)])
+    assert trainer.steps == 0

@@ -80,8 +80,9 @@ def test_a_convolutional_network_with_batch_norm_on_digits() -> None:
 def test_losses_of_100_steps_and_bits_with_two_threads(name: str, sizes: dict[str, int]) -> None:
     torch.manual_seed(0)
     run = getattr(training_losses, name)(**sizes)
-    losses, weights, _ = training_losses.ours(run, 1)
-    wanted, _ = training_losses.eager(run)
+    losses, weights, accuracy = training_losses.ours(run, 1)
+    wanted, accuracy_of_torch = training_losses.eager(run)
+    assert accuracy == pytest.approx(accuracy_of_torch, abs=training_losses.ACCURACY)
     assert training_losses.worst_difference(losses, wanted) < TOLERANCE
     assert len(losses) == STEPS and losses[-1] < 0.9 * losses[0]
     assert {*weights} == {n for n, _ in run.module.named_parameters()}

@@ -179,6 +179,7 @@ def test_a_batch_that_does_not_fit_is_refused_before_the_first_step(
         ({"clip_norm": 0.0}, "clip_norm: expected a number above 0"),
         ({"output": "z"}, "output: expected one of y, found 'z'"),
         ({"precision": "auto"}, "precision: expected one of f32, bf16 to train, found 'auto'"),
+        ({"pins": {"unroll": 1}}, "pins: training does not read it; leave it out"),
         ({"accumulate": 0}, "accumulate: expected 1 or more batches, found 0"),
         ({"lora": {"*.bias": 1}}, r"lora: '\*\.bias': expected weights with two or more axes"),
         ({"lora": {"head.weight": 5}}, "lora: 'head.weight': expected a rank from 1 to 4, found 5"),

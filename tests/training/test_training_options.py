@@ -12,13 +12,17 @@ from small_training import classifier, samples
 
 import tilesmith as ts
 from tilesmith.graph.builder import Builder
+from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
+from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Tanh
 from tilesmith.ops.matmul import MatMul
 from tilesmith.support.errors import ModelError
 from tilesmith.training import SGD, Adam, Batches, StepDecay
+from tilesmith.training.lora import adapters_of, merged, with_adapters
+from tilesmith.training.weights import contents, with_contents
 
 X, Y = samples()
 RATE = StepDecay(0.1, steps=2, factor=0.5)
@@ -71,6 +75,39 @@ def test_adapters_train_and_are_merged_into_the_weights(tmp_path: Path) -> None:
     np.testing.assert_allclose(ts.compile(trainer.model())(X), ts.compile(path)(X), rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["right", "right turned", "left", "left turned", "convolution"])
+def test_adapters_are_multiplied_one_after_the_other(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    turned = kind.endswith("turned")
+    b = Builder()
+    if kind == "convolution":
+        shape, w = (2, 5, 6, 6), b.constant(_random(rng, 7, 5, 3, 3), "w")
+        y = b.add(Conv(strides=(2, 2), pads=(1, 1, 1, 1)), b.input("x", TensorType(f32, shape)), w)
+    elif kind.startswith("left"):
+        shape, w = (3, 6, 4), b.constant(_random(rng, *((6, 5) if turned else (5, 6))), "w")
+        y = b.add(MatMul(transpose_a=turned), w, b.input("x", TensorType(f32, shape)))
+    else:
+        shape, w = (3, 4, 6), b.constant(_random(rng, *((5, 6) if turned else (6, 5))), "w")
+        y = b.add(MatMul(transpose_b=turned), b.input("x", TensorType(f32, shape)), w)
+    plain = b.finish([y], ["y"])
+    adapted = with_adapters(plain, {"w": 2})
+    assert {c.value.name for c in adapted.constants} == {"w", *adapters_of("w")}
+    products = [n for n in adapted.nodes if isinstance(n.op, (MatMul, Conv))]
+    assert len(products) == 3, "x W, x B and the product of the latter with A"
+    held = contents(adapted, adapters_of("w"))
+    states = {n: _random(rng, *a.shape) for n, a in held.items()}
+    new = merged(plain, {"w": 2}, states)
+    x = _random(rng, *shape)
+    found = evaluate(with_contents(adapted, states), [x])["y"]
+    np.testing.assert_allclose(
+        found, evaluate(with_contents(plain, new), [x])["y"], rtol=1e-4, atol=1e-4
+    )
+
+
+def _random(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
 def test_products_in_bf16_keep_f32_weights_that_small_steps_change() -> None:
     exact = ts.Trainer(classifier(), optimizer=SGD(1e-4))
     low = ts.Trainer(classifier(), optimizer=SGD(1e-4), precision="bf16")
@@ -79,7 +116,7 @@ def test_products_in_bf16_keep_f32_weights_that_small_steps_change() -> None:
         [e.measures["loss"] for e in t.fit(Batches([X, Y], size=64), epochs=2)]
         for t in (exact, low)
     ]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2) and losses[1] != losses[0]
     for name, w in low.weights.items():
         assert w.dtype == np.float32
         moved, wanted = w - before[name], exact.weights[name] - before[name]
@@ -122,5 +159,5 @@ def test_a_memory_limit_computes_values_again_and_changes_no_bit() -> None:
         weights.append(trainer.weights)
     for name, w in weights[0].items():
         np.testing.assert_array_equal(weights[1][name], w)
-    with pytest.raises(ModelError, match="arena_limit: expected at most 64 bytes"):
+    with pytest.raises(ModelError, match="memory_limit: expected at most 64 bytes"):
         ts.Trainer(_deep(), loss="mse", memory_limit=64).fit([(x, y)])

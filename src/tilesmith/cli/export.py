@@ -6,7 +6,7 @@ Example: tilesmith export resnet50.onnx -o resnet50 --target x86-64-v4,v3,v2
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -17,6 +17,7 @@ from tilesmith.cli.console import compiling, print_json, size_text
 from tilesmith.cli.models import check_file, open_model
 from tilesmith.cli.outputs import check_output_folder
 from tilesmith.cli.train import (
+    LOSS,
     LossOption,
     OptimizerOption,
     RateOption,
@@ -34,6 +35,9 @@ from tilesmith.training.trainer import Trainer
 
 AnyFormat: TypeAlias = Literal[Format, "tengine"]
 """The formats of `export`, and plugins of engines for models in their own formats."""
+
+_OF_OTHERS = ("model", "options", "target")
+"""The fields of a request that a trainer gets in another way."""
 
 
 @with_options
@@ -56,8 +60,9 @@ def command(
         ),
     ] = "shared",
     weights: Annotated[
-        WeightsPlace, typer.Option(help="In a file that is mapped, or inside the library.")
-    ] = "file",
+        WeightsPlace | None,
+        typer.Option(help="In a file that is mapped, or inside the library (default: file)."),
+    ] = None,
     glibc: Annotated[
         str | None,
         typer.Option(
@@ -69,8 +74,8 @@ def command(
         bool,
         typer.Option("--train", help="Write a library that trains the model (docs/training.md)."),
     ] = False,
-    loss: LossOption = "cross_entropy",
-    optimizer: OptimizerOption = "adamw",
+    loss: LossOption = None,
+    optimizer: OptimizerOption = None,
     rate: RateOption = None,
     trainable: TrainableOption = None,
     sign: SignOption = None,
@@ -82,15 +87,25 @@ def command(
     check_output_folder(folder)
     if sign is not None:
         secret_key(sign)
+    of_training = {
+        "--loss": loss, "--optimizer": optimizer, "--rate": rate, "--trainable": trainable or None
+    }  # fmt: skip
     if train:
-        if format != "shared" or glibc is not None or sign is not None:
-            raise UsageError("--train writes a shared library; leave out --format, --glibc, --sign")
+        if format != "shared" or (weights, glibc, sign) != (None, None, None):
+            raise UsageError(
+                "--train writes a shared library with the weights inside; leave out --format, "
+                "--weights, --glibc and --sign"
+            )
+        source = {
+            f.name: getattr(wanted, f.name) for f in fields(wanted) if f.name not in _OF_OTHERS
+        }
         trainer = Trainer(
-            model, loss=loss, optimizer=optimizer_of(optimizer, rate),
-            trainable=tuple(trainable) if trainable else None, options=wanted.options,
-            shapes=wanted.shapes,
+            model, loss=loss or LOSS, optimizer=optimizer_of(optimizer, rate),
+            trainable=trainable or None, options=wanted.options, **source,
         )  # fmt: skip
         made = trainer.export(folder, called, targets=levels(wanted.options.target))
+    elif unread := [name for name, value in of_training.items() if value is not None]:
+        raise UsageError(f"{', '.join(unread)}: expected --train, which reads it; found none")
     elif format == "tengine":
         if glibc is not None or sign is not None:
             raise UsageError("--format tengine is for this machine; leave out --glibc and --sign")
@@ -100,12 +115,14 @@ def command(
                 targets=levels(wanted.options.target), options=wanted.options,
             )  # fmt: skip
     elif model.suffix == ".tsm" or wanted.options.precision == "auto":
-        made = open_model(model, wanted).export(folder, called, format, weights, sign, glibc)
+        made = open_model(model, wanted).export(
+            folder, called, format, weights or "file", sign, glibc
+        )
     else:
         with compiling(model.name, wanted.options.target):
             made = exported(
                 replace(wanted, model=model), folder, called, levels(wanted.options.target),
-                format, weights, sign, glibc,
+                format, weights or "file", sign, glibc,
             )  # fmt: skip
     result = {
         "model": str(model),

@@ -33,9 +33,15 @@ _SIZE = 32
 """Samples in a batch, if neither the user nor the model says it."""
 
 
-LossOption = Annotated[str, typer.Option("--loss", help=f"One of {', '.join(LOSSES)}.")]
+LOSS, OPTIMIZER = "cross_entropy", "adamw"
+"""The loss and the optimiser if the user names none."""
+
+LossOption = Annotated[
+    str | None, typer.Option("--loss", help=f"One of {', '.join(LOSSES)} (default: {LOSS}).")
+]
 OptimizerOption = Annotated[
-    str, typer.Option("--optimizer", help=f"One of {', '.join(OPTIMIZERS)}.")
+    str | None,
+    typer.Option("--optimizer", help=f"One of {', '.join(OPTIMIZERS)} (default: {OPTIMIZER})."),
 ]
 RateOption = Annotated[
     float | None, typer.Option("--rate", help="Learning rate (default: the optimiser's).")
@@ -63,8 +69,8 @@ def command(
         Path | None,
         typer.Option("--validation", help="Data that are evaluated after each epoch."),
     ] = None,
-    loss: LossOption = "cross_entropy",
-    optimizer: OptimizerOption = "adamw",
+    loss: LossOption = None,
+    optimizer: OptimizerOption = None,
     rate: RateOption = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data.")] = 1,
     batch: Annotated[
@@ -111,7 +117,7 @@ def command(
     elif resume:
         raise UsageError("--resume goes on from a checkpoint: give --checkpoint FILE")
     trainer = Trainer(
-        model, loss=loss, optimizer=optimizer_of(optimizer, rate), metrics=tuple(metric or ()),
+        model, loss=loss or LOSS, optimizer=optimizer_of(optimizer, rate), metrics=metric or (),
         trainable=tuple(trainable) if trainable else None, clip_norm=clip_norm,
         accumulate=accumulate, lora=_ranks(lora or ()),
         options=request.options, shapes=request.shapes,
@@ -147,8 +153,9 @@ def command(
         print(f"wrote {output} ({size_text(written)})")
 
 
-def optimizer_of(name: str, rate: float | None) -> str | Optimizer:
+def optimizer_of(name: str | None, rate: float | None) -> str | Optimizer:
     """The optimiser with a rate; the name alone without one."""
+    name = name or OPTIMIZER
     return OPTIMIZERS[name](rate) if rate is not None and name in OPTIMIZERS else name
 
 

@@ -29,6 +29,7 @@ from tilesmith.loop.in_place import shareable
 from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.ops.base import OPS
 from tilesmith.runtime.arguments import Arguments, KernelFunction
+from tilesmith.runtime.device_memory import device_memory
 from tilesmith.runtime.program import Program
 from tilesmith.strategy.intrinsics import available
 from tilesmith.support.arguments import checked
@@ -225,7 +226,8 @@ def compile_program(
         if outer is None:
             program = _program(graph, session, saved, workers, pool)
         else:
-            sessions = {True: session, False: on_cpu(session)}
+            whole = _without_limit(session)  # the limit is that of all parts together
+            sessions = {True: whole, False: on_cpu(whole)}
             parts = {}
             for node in outer.nodes:
                 if isinstance(node.op, Part):
@@ -244,28 +246,43 @@ def _program(
     workers: Children,
     pool: ThreadPoolExecutor,
 ) -> Program:
-    """A program all of whose kernels run on one target, within `Options.arena_limit`.
+    """A program all of whose kernels run on one target, within `Options.memory_limit`.
 
     The graph pass that bounds the bytes alive knows neither the workspace of kernels nor the gaps
-    between values.  So it gets a lower limit where these exceed it.
+    between values, nor what else a device's memory holds.  So it gets a lower limit where these
+    exceed it.  The runner of a device refuses a program that stays above the limit.
     """
-    limit = session.options.arena_limit
+    limit = session.options.memory_limit
     if limit is None:
         return _unbounded(graph, session, session, saved, workers, pool)
-    plain, aim = replace(session, options=replace(session.options, arena_limit=None)), limit
+    on_device = session.target.device is not None
+    plain, aim = _without_limit(session), limit
     fewest: int | None = None
     while True:
-        bounded = replace(session, options=replace(session.options, arena_limit=aim))
+        bounded = replace(session, options=replace(session.options, memory_limit=aim))
         program = _unbounded(graph, bounded, plain, None, workers, pool)
-        if program.arena_bytes <= limit:
+        needed = device_memory(program).total if on_device else program.arena_bytes
+        if needed <= limit:
             return program
-        aim -= program.arena_bytes - limit
-        if aim < 1 or (fewest is not None and program.arena_bytes >= fewest):
-            raise ModelError(
-                f"arena_limit: expected at most {limit} bytes of intermediate values, found "
-                f"{program.arena_bytes} even if values are computed again; raise the limit"
-            )
-        fewest = program.arena_bytes
+        room = limit - (needed - program.arena_bytes)  # for the arena
+        if aim > room:
+            aim = room
+        elif fewest is None or needed < fewest:
+            aim, fewest = aim - (needed - limit), needed
+        else:
+            break
+        if aim < 1:
+            break
+    if on_device:
+        return program
+    raise ModelError(
+        f"memory_limit: expected at most {limit} bytes of intermediate values, found {needed} even "
+        "if values are computed again; raise the limit"
+    )
+
+
+def _without_limit(session: Session) -> Session:
+    return replace(session, options=replace(session.options, memory_limit=None))
 
 
 def _unbounded(

@@ -102,8 +102,9 @@ def compile(
         (default: the main function).  `Executable.signatures` lists the functions.
     in_place: by name, outputs that live in the memory of an input, such as caches
         (`{"present_key": "past_key"}`).  A call writes them there and returns the input's array.
-    memory_limit: upper bound on the bytes of a device's memory.  A model that needs more is refused
-        before anything is allocated (docs/gpu.md).
+    memory_limit: upper bound on the bytes of a device's memory, or on a CPU of the intermediate
+        values that are alive at one time.  Values are computed again where that costs the least.
+        A model that needs more all the same is refused before anything is allocated (docs/gpu.md).
     time_limit: seconds that a call may take on a device.  A longer call raises DeviceError.
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
     precision: "bf16" or "f16": products and convolutions of f32 with constant weights read operands
@@ -168,7 +169,7 @@ def _made(request: Request, exported: Exported | None) -> Executable:
     from tilesmith.runtime.running import runner_of
 
     limits = Limits.of(options)
-    limits.check(program.target)
+    limits.check(program)
     if decisions is not None:
         told = {**program.metadata, "precision": decisions.to_json()}
         program = replace(program, metadata=told)
@@ -349,7 +350,7 @@ def loaded(request: Request) -> Executable:
         allocate = partial(allocated_to_share, cache)
         program = load_program(request.model, cache.file, request.require_signature, allocate)
         program = replace(program, constants=shared(cache, program.constants))
-    limits.check(program.target)
+    limits.check(program)
     return Executable(program, request.options.threads, limits)
 
 

@@ -138,7 +138,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
         are_products = session.backend.columns(session.target)
         products = (("columns", lambda g: columns(g, are_products)),)
     memory: tuple[tuple[str, GraphPass], ...] = ()
-    limit = options.arena_limit
+    limit = options.memory_limit
     if limit is not None:
         memory = (("rematerialise", lambda g: rematerialise(g, limit, kernel_seconds(session))),)
     passes: tuple[tuple[str, GraphPass], ...] = (

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options, option
 from tilesmith.support.precision import precision_text
 
@@ -119,6 +120,16 @@ class Request:
         named = targets or (self.options.target,)
         options = (self.options.with_(target=t) for t in named)
         return [replace(self, options=o) for o in options]
+
+    def check_only(self, what: str, known: Collection[str]) -> None:
+        """Raises UsageError if fields are given of which `what` reads none.
+
+        known: the fields that it reads, besides the model and the options.
+        """
+        known = ("model", "options", "target", *known)
+        unread = [f.name for f in fields(self) if f.name not in known and getattr(self, f.name)]
+        if unread:
+            raise UsageError(f"{', '.join(unread)}: {what} does not read it; leave it out")
 
     def on_cpu(self) -> Request:
         """A request for the same model on this machine's CPU, without the limits of a device."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from tilesmith.frontend.common.expressions import Definition, Parameter, define
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.types import TensorType
+from tilesmith.runtime.arrays import stored_shape
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.standalone.objects import Exported
@@ -34,6 +35,21 @@ def check_names(names: Iterable[object]) -> None:
             raise UsageError(
                 f"name of an operator, or part of a domain: expected letters, digits and _, "
                 f"found {name!r}"
+            )
+
+
+def check_types(what: str, program: Program, known: Collection[str]) -> None:
+    """Raises UsageError for inputs and outputs of types that an engine does not have, or that are
+    stored in parts of bytes.
+
+    what: named in the message.
+    known: the types that it has.
+    """
+    for spec in (*program.inputs, *program.outputs):
+        if str(spec.dtype) not in known or stored_shape(spec) != spec.shape:
+            raise UsageError(
+                f"{what}: {spec.name} has elements of {spec.dtype}; expected one of "
+                f"{', '.join(sorted(known))}, in whole bytes"
             )
 
 

@@ -75,6 +75,7 @@ def load(
     narrowed: list[Narrowing] | None = None,
     signature: str | None = None,
     for_training: bool = False,
+    without_dropout: bool = False,
 ) -> Graph:
     """The graph of a source model.  A `Graph` is returned unchanged.
 
@@ -99,6 +100,7 @@ def load(
     signature: the function to import, if the model has several (default: the main function).
     for_training: whether the graph will be trained: nothing is computed from weights, and random
         numbers are drawn by nodes.
+    without_dropout: whether dropout of an ONNX model keeps all elements, also in training mode.
 
     Raises UsageError for a source that is not a model or lacks the signature; ModelError when the
     model is damaged or inconsistent; OpenShapesError when it needs `shapes`; UnsupportedError,
@@ -127,6 +129,7 @@ def load(
         named,
         signature,
         for_training,
+        without_dropout,
     )
     graph = _load(frontend, source, said)
     new.check()

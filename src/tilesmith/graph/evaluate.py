@@ -9,8 +9,8 @@ bound as they become known: first by the shapes of inputs, then by measures.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,18 +26,25 @@ from tilesmith.ops.base import Op
 from tilesmith.support.arguments import shown
 from tilesmith.support.errors import InternalError, ModelError, UsageError
 
+Seen: TypeAlias = Callable[[Node, Sequence[np.ndarray], Sequence[np.ndarray]], None]
+"""A function of a node, its operands and its results."""
+
 
 def evaluate(
-    graph: Graph, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray]
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray],
+    seen: Seen | None = None,
 ) -> dict[str, np.ndarray]:
     """The outputs of a graph by name.  `inputs` are given by name or in the graph's order.
+
+    seen: called after each node of the graph that has results, but not for nodes of bodies.
 
     Raises ModelError if an input is missing, unknown or of the wrong type, or if an extent measured
     by the graph is out of its range.
     """
     arrays = checked_inputs(graph, inputs)
     with np.errstate(all="ignore"):  # inf and nan are ordinary results here
-        results = _run(graph, arrays)
+        results = _run(graph, arrays, seen)
     return dict(zip(graph.output_names, results))
 
 
@@ -73,7 +80,9 @@ def logical_array(constant: Constant) -> np.ndarray:
     return layout.unpack(constant.data.array, constant.value.type.static_shape)
 
 
-def _run(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def _run(
+    graph: Graph, inputs: Sequence[np.ndarray], seen: Seen | None = None
+) -> tuple[np.ndarray, ...]:
     env: dict[Value, np.ndarray] = dict(zip(graph.inputs, inputs, strict=True))
     sizes = _sizes_of_inputs(graph, inputs)
     last = _last_uses(graph)
@@ -100,6 +109,8 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
                 )
             env[value] = array
         sizes |= _extents(node, results, sizes, where)
+        if seen is not None:
+            seen(node, args, results)
         del args, results
         for value in last.get(number, ()):
             env.pop(value, None)

@@ -1,4 +1,4 @@
-"""Limits of an executable on a device: its memory, and the time of a call."""
+"""Limits of an executable: its memory, and on a device the time of a call."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilesmith.ir.target import Target
 from tilesmith.support.errors import DeviceError, UsageError
 from tilesmith.support.options import Options
+
+from .program import Program
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of an executable on a device; None: no limit.
+    """Limits of an executable; None: no limit.
 
-    memory: bytes of the device's memory.
-    seconds: time of a call.
+    memory: bytes of the device's memory, or on a CPU of intermediate values.
+    seconds: time of a call on a device.
     """
 
     memory: int | None = None
@@ -26,14 +27,22 @@ class Limits:
     def of(options: Options) -> Limits:
         return Limits(options.memory_limit, options.time_limit)
 
-    def check(self, target: Target) -> None:
-        """Raises UsageError for limits if the target is not a device."""
-        limits = {"memory_limit": self.memory, "time_limit": self.seconds}
-        named = [name for name, value in limits.items() if value is not None]
-        if named and target.device is None:
+    def check(self, program: Program) -> None:
+        """Raises UsageError if a program of a CPU is above the limit of its memory, or if there is
+        a time limit for it.
+        """
+        if program.target.device is not None:
+            return
+        if self.seconds is not None:
             raise UsageError(
-                f"{' and '.join(named)}: expected a target that is a device, found "
-                f"{target.name!r}; leave it out"
+                f"time_limit: expected a target that is a device, found {program.target.name!r}; "
+                "leave it out"
+            )
+        if self.memory is not None and program.arena_bytes > self.memory:
+            raise UsageError(
+                f"memory_limit: expected a program with at most {self.memory} bytes of "
+                f"intermediate values, found {program.arena_bytes}; raise memory_limit, or compile "
+                "the model with it"
             )
 
 

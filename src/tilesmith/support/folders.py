@@ -163,6 +163,12 @@ def writing(path: Path) -> Iterator[None]:
         raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
 
 
+def copied(source: Path, path: Path) -> None:
+    """Copy a file, as `written` does.  Raises UsageError if `path` can't be written."""
+    with writing(path), written(path) as f:
+        f.write(source.read_bytes())
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text in UTF-8, as `written` does.  A lone surrogate is written as its escape
     sequence.

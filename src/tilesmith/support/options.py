@@ -135,18 +135,13 @@ class Options:
     )
     memory_limit: int | None = option(
         None,
-        "Most bytes of a device's memory; a model that needs more is refused (default: as much "
-        "as it needs).",
+        "Most bytes: of a device's memory, or on a CPU of intermediate values that are alive at "
+        "one time.  Values are computed again where that costs the least (default: none is).",
+        affects_code=True,
+        metavar="BYTES",
     )
     time_limit: float | None = option(
         None, "Most seconds that a call may take on a device (default: as many as it needs)."
-    )
-    arena_limit: int | None = option(
-        None,
-        "Most bytes of intermediate values that are alive at one time; values are computed again "
-        "where that costs the least (default: none is).",
-        affects_code=True,
-        metavar="BYTES",
     )
     unsafe: bool = option(
         False,
@@ -193,8 +188,6 @@ class Options:
                 "allow: use precision='f32' or accuracy='default'"
             )
         parse_topics(self.logs)
-        if self.arena_limit is not None and self.arena_limit < 1:
-            raise UsageError(f"arena_limit: expected 1 byte or more, found {self.arena_limit}")
         for name in ("threads", "jobs"):
             count = getattr(self, name)
             if count is not None and (

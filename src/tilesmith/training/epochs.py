@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tilesmith.support.arguments import shown
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 
 METRICS = ("accuracy",)
@@ -55,9 +55,8 @@ class EarlyStopping:
     best: float = math.inf
     waited: int = 0
 
+    @checked(UsageError)
     def __call__(self, trainer: object, epoch: Epoch) -> bool:
-        if not isinstance(epoch, Epoch):
-            raise UsageError(f"early stopping: expected an Epoch, found {shown(epoch)}")
         measures = epoch.validation or epoch.measures
         if self.measure not in measures:
             raise UsageError(

@@ -39,6 +39,7 @@ class Plan:
 
     def training(self, is_last: bool) -> Executable:
         """The step of a batch; `is_last`: the last one of those whose gradients are added."""
+        is_last = is_last and not self.recipe.is_apart
         if is_last not in self._steps:
             graph = step_graph(self.model, self.names, self.recipe, self.labels, is_last)
             self._steps[is_last] = compile(graph, options=self.options)

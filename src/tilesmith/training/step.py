@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilesmith.graph.builder import Builder
+from tilesmith.graph.control import graphs_in
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.graph.passes.differentiate import differentiate
@@ -23,7 +24,9 @@ from tilesmith.ops.elementwise import Cast
 from tilesmith.ops.functions import floor, where
 from tilesmith.ops.gradients import zeros
 from tilesmith.ops.random import is_random
+from tilesmith.support.errors import UnsupportedError
 
+from .faults import named_node
 from .losses import Loss
 from .optimizers import Optimizer, clipped
 from .schedules import scheduled
@@ -93,10 +96,24 @@ def kept_values(model: Graph) -> list[tuple[Value, Value]]:
     return [(model.inputs[i], model.outputs[o]) for o, i in model.in_place if i in held]
 
 
+def draws(model: Graph) -> bool:
+    """Whether nodes of the model draw random numbers."""
+    return any(is_random(n.op) for g in graphs_in(model) for n in g.nodes)
+
+
 def drawing(model: Graph) -> Graph:
     """The model with other random numbers in each step: STEP, a further input, numbers the drawings
     of its nodes.  A model without such nodes stays as it is.
+
+    Raises UnsupportedError for random numbers in branches and loops.
     """
+    inner = [n for g in graphs_in(model) if g is not model for n in g.nodes if is_random(n.op)]
+    if inner:
+        raise UnsupportedError(
+            f"{', '.join(map(named_node, inner))}: expected random numbers to be drawn outside of "
+            "branches and loops, whose nodes would draw the same in each step; draw them before "
+            "the branch or loop and hand them in"
+        )
     drawn = [n for n in model.nodes if is_random(n.op) and not n.inputs]
     if not drawn:
         return model
@@ -139,8 +156,8 @@ def step_graph(
     """One training step of a model whose sizes are known.
 
     weights: names of the constants that are trained.
-    is_last: whether the batch is the last one of those whose gradients are averaged.  Only its
-        step changes the weights, unless they are changed apart (`update_graph`).
+    is_last: whether the step changes the weights: its batch is the last one of those whose
+        gradients are averaged, and no other program changes them (`update_graph`).
 
     Raises UnsupportedError, which names each node without a gradient.
     """
@@ -163,7 +180,6 @@ def step_graph(
     after = dict(zip(forward.output_names, outputs[:first], strict=True))
     gradients = dict(zip(weights, outputs[first:], strict=True))
     count = state(STEP, _COUNT)
-    is_last = is_last and not recipe.is_apart
     if has_sums(recipe):
         for name, g in gradients.items():
             total = moment_name(name, _SUM)

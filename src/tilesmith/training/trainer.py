@@ -45,6 +45,7 @@ from .step import (
     STEP,
     Recipe,
     drawing,
+    draws,
     has_sums,
     kept_values,
     labels_name,
@@ -62,6 +63,9 @@ _EPOCH, _BATCH, _TOTALS = "train.epoch", "train.batch", "train.totals"
 """The arrays of a checkpoint that are not states of the training step."""
 _PRECISIONS = {"f32": None, "bf16": bf16}
 """For each precision, the type of products' operands in a step; None for their own."""
+
+_READ = ("shapes", "dynamic", "signature", "values", "example_inputs", "example_kwargs")
+"""The fields of a request that say how a model is read for training."""
 
 T = TypeVar("T")
 
@@ -104,30 +108,28 @@ class Trainer:
             together, each on batches of its own, such as `ts.training.gloo()`.  All make the same
             trainer and call `fit` alike.
         source: arguments of `compile` that say how a model is read or compiled: `example_inputs`,
-            `shapes`, `threads`, `precision`,
-            `memory_limit` and others.  A memory limit bounds the bytes of intermediate values of a
-            step: values are computed again where that costs the least time.
+            `shapes`, `threads`, `precision`, `memory_limit` and others.  The limit is that of a
+            step, whose values are computed again where that costs the least time.
 
         Raises the errors of `compile`; UsageError for an unknown name, or for a pattern that
         matches no weight.
         """
         request = Request.of(model, options, **source)
+        request.check_only("training", _READ)
         precision = request.options.precision
         if precision not in _PRECISIONS:
             raise UsageError(
                 f"precision: expected one of {', '.join(_PRECISIONS)} to train, found {precision!r}"
             )
-        own = replace(
-            request.options, precision="f32", memory_limit=None,
-            arena_limit=request.options.memory_limit or request.options.arena_limit,
-        )  # fmt: skip
-        request = replace(request, options=own)
+        request = replace(request, options=replace(request.options, precision="f32"))
         self._options, self._source = request.options, request.model
         self._model, parameters = _read(request)
         self._inference = self._model
         if is_module(request.model) and request.model.training:
             frozen = copy.deepcopy(request.model).eval()
             self._inference = _read(replace(request, model=frozen))[0]
+        elif draws(self._model):
+            self._inference = _read(request, without_dropout=True)[0]
         if isinstance(loss, str):
             loss = _named(loss, LOSSES, "loss")()
         if isinstance(optimizer, str):
@@ -438,18 +440,29 @@ class Trainer:
         plan, arrays = self._checked(batch, where)
         parts = self._recipe.accumulate
         exe = plan.training(is_last=self._batches % parts == parts - 1)
+        before = {} if self._average is None else self._stepped()
         found = self._run(exe, plan, arrays)
+        own = found[0]
         if self._average is not None:
             self._together(self._average, found)
         if not math.isfinite(found[0]):
-            graph = loss_graph(drawing(plan.model), self._names, self._recipe, plan.labels)
-            fault = first_fault(graph, self._given(plan, arrays))
+            for name, state in before.items():
+                self._states[name][...] = state
+            fault = "another process made it"
+            if not math.isfinite(own):
+                graph = loss_graph(drawing(plan.model), self._names, self._recipe, plan.labels)
+                fault = first_fault(graph, self._given(plan, arrays))
             raise ModelError(
                 f"step {self.steps + 1} ({where}): the loss is {found[0]}, expected a finite "
                 f"number; {fault}; the weights are as before this step: lower the learning rate, "
                 "set clip_norm, or look for such numbers in the batch"
             )
         self._add(self._totals, arrays, found)
+
+    def _stepped(self) -> dict[str, np.ndarray]:
+        """Copies of the states that a process changes before it knows the losses of the others."""
+        kept = [v.name for v, _ in kept_values(self._model)]
+        return {n: self._states[n].copy() for n in (STEP, *sums_of(self._names), *kept)}
 
     def _together(self, average: Average, found: list[float]) -> None:
         """Average the results of a batch over the processes.  After the last of the batches whose
@@ -503,16 +516,18 @@ def _named(name: str, known: Mapping[str, type[T]], what: str) -> type[T]:
     return known[name]
 
 
-def _read(request: Request) -> tuple[Graph, frozenset[str] | None]:
+def _read(request: Request, without_dropout: bool = False) -> tuple[Graph, frozenset[str] | None]:
     """The graph of a model with its weights as constants.  For a PyTorch module, also the names of
     the parameters that require gradients.  Buffers that a module writes are values that the graph
     keeps.
+
+    without_dropout: as for `load`.
     """
     source = request.model
     request, exported = of_frontend(request, request.options)
     graph = load(
         request.model, request.shapes, request.values, dynamic=request.dynamic,
-        signature=request.signature, for_training=True,
+        signature=request.signature, for_training=True, without_dropout=without_dropout,
     )  # fmt: skip
     if exported is None:
         return graph, None

@@ -10,6 +10,7 @@ import pytest
 from fakes import Fake
 
 import tilesmith as ts
+from common.kept_layers import BYTES, there_and_back
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32
@@ -68,9 +69,18 @@ def test_limits_that_can_not_be(fake: Fake, tmp_path: Path):
         UsageError, match=r"memory_limit must be a number of bytes from 1 on, not 0"
     ):
         ts.compile(relu(), target="cuda", memory_limit=0)
-    message = "memory_limit: expected a target that is a device, found 'native'; leave it out"
+    message = "time_limit: expected a target that is a device, found 'native'; leave it out"
     with pytest.raises(UsageError, match=message):
-        ts.compile(relu(), memory_limit=1 << 30)
+        ts.compile(relu(), time_limit=1.0)
     ts.compile(relu()).save(tmp_path / "g.tsm")
     with pytest.raises(UsageError, match=message):
-        ts.load(tmp_path / "g.tsm", memory_limit=1 << 30)
+        ts.load(tmp_path / "g.tsm", time_limit=1.0)
+
+
+def test_values_are_computed_again_for_the_memory_of_a_device(fake: Fake):
+    graph = there_and_back()
+    free = needed(ts.compile(graph, target="cuda"))
+    with pytest.raises(DeviceError, match=r"at most 64 bytes .*\(memory_limit\)"):
+        ts.compile(graph, target="cuda", memory_limit=64)
+    bounded = ts.compile(graph, target="cuda", memory_limit=free - BYTES)
+    assert bounded.program.metadata["computed_again"] > 0 and needed(bounded) <= free - BYTES

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from tilesmith.driver.request import Request
-from tilesmith.engines.plugin import check_names, programs_of_operators
+from tilesmith.engines.plugin import check_names, check_types, programs_of_operators
 from tilesmith.frontend.onnx.writer import CODES
-from tilesmith.runtime.arrays import stored_shape
 from tilesmith.runtime.program import Program, TensorSpec
 from tilesmith.runtime.standalone.objects import runtime_objects
 from tilesmith.runtime.standalone.operators import check_operator, operator_objects
@@ -18,7 +17,7 @@ from tilesmith.runtime.standalone.toolchain import toolchain
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import scratch_folder, writing, written
+from tilesmith.support.folders import copied, scratch_folder, writing
 from tilesmith.support.options import Options
 
 Pool: TypeAlias = Literal["session", "own"]
@@ -72,13 +71,7 @@ def export_custom_ops(
 
 def _check(name: str, programs: Sequence[Program]) -> None:
     check_operator(name, programs)
-    first = programs[0]
-    for spec in (*first.inputs, *first.outputs):
-        if spec.dtype not in CODES or stored_shape(spec) != spec.shape:
-            raise UsageError(
-                f"operator {name}: {spec.name} has elements of {spec.dtype}; expected a type of "
-                "ONNX of whole bytes"
-            )
+    check_types(f"operator {name}", programs[0], [str(t) for t in CODES])
 
 
 def _write(
@@ -100,8 +93,7 @@ def _write(
         ]
         made = scratch / path.name
         tools.shared(objects, made)
-        with writing(path), written(path) as f:
-            f.write(made.read_bytes())
+        copied(made, path)
 
 
 def _operator(

@@ -10,10 +10,11 @@ import numpy as np
 
 from tilesmith.driver.entry import program_of
 from tilesmith.driver.request import Request
+from tilesmith.engines.plugin import check_types
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.tflite.model import Model, read
 from tilesmith.frontend.tflite.reader import chosen_signature
-from tilesmith.runtime.arrays import stored_shape
+from tilesmith.frontend.tflite.schema import OPERATORS
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.standalone.objects import runtime_objects, weights_sum
 from tilesmith.runtime.standalone.operators import check_operator, operator_objects
@@ -21,7 +22,7 @@ from tilesmith.runtime.standalone.toolchain import SOURCES, toolchain
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import scratch_folder, writing, written
+from tilesmith.support.folders import copied, scratch_folder
 from tilesmith.support.options import Options
 
 RUNTIME = ("library/model.c", "pool.c")
@@ -64,12 +65,7 @@ def export_delegate(
     request = Request.of(model, options, threads=threads)
     programs = tuple(map(program_of, request.levels(targets)))
     check_operator("model", programs)
-    for spec in (*programs[0].inputs, *programs[0].outputs):
-        if str(spec.dtype) not in TYPES or stored_shape(spec) != spec.shape:
-            raise UsageError(
-                f"export_delegate: {spec.name} has elements of {spec.dtype}; expected one of "
-                f"{', '.join(sorted(TYPES))}"
-            )
+    check_types("export_delegate", programs[0], TYPES)
     path = Path(path)
     _write(programs, source, path, thread_count(request.options.threads))
     return path
@@ -94,15 +90,17 @@ def _write(programs: Sequence[Program], model: Model, path: Path, threads: int) 
         ]
         library = scratch / path.name
         tools.shared(objects, library)
-        with writing(path), written(path) as f:
-            f.write(library.read_bytes())
+        copied(library, path)
 
 
 def _table(model: Model, threads: int) -> str:
     """The C definition of `tilesmith_tflite_model`."""
     signature = chosen_signature(model)
-    tensors = model.subgraph(signature.subgraph).tensors
-    total = 0
+    subgraph = model.subgraph(signature.subgraph)
+    tensors, total, nodes = subgraph.tensors, 0, 0
+    for op in subgraph.operators:
+        for number in (OPERATORS.index(op.kind), *_counted(op.inputs), *_counted(op.outputs)):
+            nodes = (31 * nodes + number) % (1 << 64)
     for number, tensor in enumerate(tensors):
         content = model.buffer(tensor.buffer)
         if content is not None:
@@ -114,7 +112,12 @@ def _table(model: Model, threads: int) -> str:
     table = (
         "const struct tilesmith_tflite tilesmith_tflite_model = {.description = &description,\n"
         "    .inputs = inputs_numbers, .outputs = outputs_numbers,\n"
-        f"    .tensor_count = {len(tensors)}, .constants_sum = UINT64_C({total % (1 << 64)}),\n"
-        f"    .threads = {threads}}};"
+        f"    .tensor_count = {len(tensors)}, .nodes_sum = UINT64_C({nodes}),\n"
+        f"    .constants_sum = UINT64_C({total % (1 << 64)}), .threads = {threads}}};"
     )
     return "\n".join((*numbers, table))
+
+
+def _counted(numbers: Sequence[int]) -> tuple[int, ...]:
+    """The count of numbers, then the numbers."""
+    return len(numbers), *numbers

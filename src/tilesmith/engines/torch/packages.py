@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 
 from tilesmith.driver.entry import of_frontend, program_of
 from tilesmith.driver.request import Request
+from tilesmith.engines.plugin import check_types
 from tilesmith.frontend.aten.exported import Exported
-from tilesmith.runtime.arrays import stored_shape
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.standalone.objects import runtime_objects
 from tilesmith.runtime.standalone.operators import check_operator, operator_objects
@@ -28,7 +28,7 @@ from tilesmith.runtime.standalone.toolchain import SOURCES, Toolchain, toolchain
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
-from tilesmith.support.folders import scratch_folder, writing, written
+from tilesmith.support.folders import copied, scratch_folder
 from tilesmith.support.foreign import is_archive, is_exported_program, is_module
 from tilesmith.support.options import Options
 
@@ -123,12 +123,7 @@ def _check_programs(programs: Sequence[Program]) -> None:
     first = programs[0]
     if first.target.system != "linux":
         raise UsageError(f"export_aot: target {first.target.name}: expected one for Linux")
-    for spec in (*first.inputs, *first.outputs):
-        if str(spec.dtype) not in TYPES or stored_shape(spec) != spec.shape:
-            raise UsageError(
-                f"export_aot: {spec.name} has elements of {spec.dtype}; expected one of "
-                f"{', '.join(sorted(TYPES))}"
-            )
+    check_types("export_aot", first, TYPES)
 
 
 def _write(programs: Sequence[Program], path: Path, specs: tuple[Any, Any], threads: int) -> None:
@@ -159,8 +154,7 @@ def _write(programs: Sequence[Program], path: Path, specs: tuple[Any, Any], thre
         metadata.write_text(json.dumps({"AOTI_DEVICE_KEY": "cpu"}))
         whole = scratch / "model.pt2"
         package_aoti(str(whole), {"model": [str(library), str(metadata)]})
-        with writing(path), written(path) as f:
-            f.write(whole.read_bytes())
+        copied(whole, path)
 
 
 def _torch_library(scratch: Path, tools: Toolchain) -> Path:

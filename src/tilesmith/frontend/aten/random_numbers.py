@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.aten.refusals import reason_of
 from tilesmith.frontend.aten.registry import aten_op
-from tilesmith.frontend.common.body import Body
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_, f32
 from tilesmith.ir.types import Dim
@@ -21,10 +19,12 @@ from tilesmith.ops.random import RandomNormal, RandomUniform
 
 
 def _drawn(n: AtenNode, op: type[RandomUniform] | type[RandomNormal], size: Sequence[Dim]) -> Value:
-    """Random numbers as f32, from a stream of their own.  Only graphs for training have
-    them, and not in bodies, whose nodes would draw the same in each iteration."""
-    if not n.builder.for_training or isinstance(n.builder, Body):
-        n.unsupported(reason_of("aten.rand.default"))
+    """Random numbers as f32, from a stream of their own.  Only graphs for training have them."""
+    if not n.builder.for_training:
+        n.unsupported(
+            "it draws random numbers, which only training by ts.Trainer does; draw them outside "
+            "and hand them in as an input, or call .eval() on the module"
+        )
     return n.add(op(tuple(size), (n.builder.next_stream(), 1)))
 
 

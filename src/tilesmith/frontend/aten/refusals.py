@@ -26,8 +26,8 @@ def reason_of(target: str, may_fall_back: bool = True) -> str:
     namespace, name, overload = (*target.split("."), "", "")[:3]
     if namespace == "aten" and name in RANDOM:
         return (
-            "it draws random numbers, which only training by ts.Trainer does; draw them outside "
-            "and hand them in as an input, or call .eval() on the module"
+            "it draws random numbers, which a compiled program does not; draw them outside and "
+            "hand them in as an input, or call .eval() on the module"
         )
     if namespace == "aten" and name.startswith("_fft_"):
         return f"it works on complex numbers, which are not supported{advice}"

@@ -37,6 +37,7 @@ class Body(FoldingBuilder):
         is_branch: whether a run may skip the body.
         """
         super().__init__(name, outer.for_training)
+        self.without_dropout = outer.without_dropout
         self.always_runs = outer.always_runs and not is_branch
         self.misfit = ""
         """The reason why no sizes satisfy the body's nodes, so that the body can't be a graph."""

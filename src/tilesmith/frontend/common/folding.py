@@ -75,6 +75,8 @@ class FoldingBuilder(Builder):
     def __init__(self, name: str = "main", for_training: bool = False) -> None:
         super().__init__(name)
         self.for_training = for_training
+        self.without_dropout = False
+        """Whether dropout keeps all elements where the model has it in training mode."""
         self.always_runs = True
         """Whether every run reaches the builder's nodes.  If so, the nodes restrict the sizes and
         known values of all runs, otherwise only those of the runs that reach the nodes.

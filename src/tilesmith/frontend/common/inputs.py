@@ -57,6 +57,7 @@ class Given:
     signature: the function to import, of a model that has several; None for its main one.
     for_training: whether the graph will be trained: nothing is computed from weights, and random
         numbers are drawn by nodes.
+    without_dropout: whether dropout keeps all elements where the model has it in training mode.
     """
 
     shapes: Shapes = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Given:
     optional: tuple[str, ...] = ()
     signature: str | None = None
     for_training: bool = False
+    without_dropout: bool = False
 
 
 def resizable(declared: Declared, given: Given) -> Declared:

@@ -136,7 +136,7 @@ def dropout(n: OnnxNode) -> Result:
             ratio = 0.5 if rate is None else float(n.scalar(rate, "ratio")) if training else 0.0
     if isinstance(ratio, float) and not 0.0 <= ratio < 1.0:
         n.bad(f"ratio: expected at least 0 and less than 1, found {ratio}")
-    if training is False or ratio == 0.0:
+    if n.builder.without_dropout or training is False or ratio == 0.0:
         n.ignore("seed")
         y = n.add(ew.Identity(), x)
         mask = filled(n, x.type.shape, 1, bool_ if n.version >= 10 else x.dtype)

@@ -68,6 +68,7 @@ def _graph(
     frame = Frame(opsets=_checked_opsets(model))
     proto = model.graph
     builder = FoldingBuilder(text(proto.name, "the graph's name") or "main", given.for_training)
+    builder.without_dropout = given.without_dropout
     importer = OnnxImporter(
         builder, files, model.functions, given.fallback, given.in_place, given.weights
     )

@@ -16,11 +16,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from tilesmith.graph.control import everywhere
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.factors import with_channels
 from tilesmith.graph.passes.rewriter import Result, Rewriter
 from tilesmith.ir.dtypes import DType, bf16, f16, f32
-from tilesmith.ops.conv import Conv
+from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.elementwise import Cast
 from tilesmith.ops.matmul import MatMul
 
@@ -69,8 +70,10 @@ def low_precision(graph: Graph, wanted: Wanted, choice: Choice) -> Graph:
 
 
 def low_products(graph: Graph, low: DType) -> Graph:
-    """`graph` with both operands of all its products of f32 in type `low`, also of products of two
-    computed tensors, such as those of training steps.  Sums stay f32.
+    """`graph` with both operands of all its products of f32 rounded to type `low`, also of products
+    of two computed tensors, such as those of training steps, and in branches and loops.  Sums stay
+    f32.  Operands of a transposed convolution are f32 again after rounding, because its result has
+    their type.
     """
 
     def lower(r: Rewriter, n: Node) -> Result:
@@ -79,7 +82,17 @@ def low_products(graph: Graph, low: DType) -> Graph:
             return None
         return r.add(replace(n.op, to=f32), *(r.add(Cast(low), v) for v in n.inputs))
 
-    return Rewriter(graph, {MatMul: (lower,), Conv: (lower,)}).run()
+    def is_rounded(r: Rewriter, v: Value) -> bool:
+        cast = r.producer(v, Cast)
+        return cast is not None and cast.inputs[0].dtype is low
+
+    def round_operands(r: Rewriter, n: Node) -> Result:
+        if any(v.dtype is not f32 for v in n.inputs) or all(is_rounded(r, v) for v in n.inputs):
+            return None
+        return r.add(n.op, *(r.add(Cast(f32), r.add(Cast(low), v)) for v in n.inputs))
+
+    rules = {MatMul: (lower,), Conv: (lower,), ConvTranspose: (round_operands,)}
+    return everywhere(lambda g: Rewriter(g, rules).run())(graph)
 
 
 def constant_bytes(graph: Graph) -> int:

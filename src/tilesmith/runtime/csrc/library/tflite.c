@@ -207,12 +207,32 @@ static bool has_types(struct context *context, const struct tilesmith_tensor *te
     return true;
 }
 
+static uint64_t with_numbers(uint64_t sum, const struct int_array *numbers) {
+    sum = 31 * sum + (uint64_t)numbers->size;
+    for (int i = 0; i < numbers->size; i++)
+        sum = 31 * sum + (uint64_t)numbers->data[i];
+    return sum;
+}
+
+/* A sum of the codes, inputs and outputs of all nodes, in their order. */
+static int sum_of_nodes(struct context *context, const struct int_array *plan, uint64_t *sum) {
+    *sum = 0;
+    for (int i = 0; i < plan->size; i++) {
+        struct node *node;
+        struct registration *kind;
+        if (context->find_node(context, plan->data[i], &node, &kind))
+            return FAILURE;
+        *sum = with_numbers(with_numbers(31 * *sum + (uint64_t)kind->builtin_code, node->inputs), node->outputs);
+    }
+    return OK;
+}
+
 /* Whether the interpreter has the model that was compiled. */
-static bool is_own(struct context *context) {
+static bool is_own(struct context *context, const struct int_array *plan) {
     const struct tilesmith_description *d = description();
     const struct tilesmith_tflite *own = &tilesmith_tflite_model;
-    uint64_t sum = 0;
-    if (context->tensor_count < own->tensor_count)
+    uint64_t nodes, sum = 0;
+    if (context->tensor_count < own->tensor_count || sum_of_nodes(context, plan, &nodes) || nodes != own->nodes_sum)
         return false;
     for (uint64_t i = 0; i < own->tensor_count; i++) {
         const struct tensor *t = &context->tensors[i];
@@ -228,12 +248,12 @@ static int prepare(struct context *context, struct delegate *own) {
     const struct registration kind = {
         .init = init, .free = forget, .prepare = prepare_node, .invoke = invoke, .name = "Tilesmith", .version = 1};
     struct int_array *plan, *nodes;
-    if (!is_own(context)) {
+    if (context->plan(context, &plan))
+        return FAILURE;
+    if (!is_own(context, plan)) {
         context->report(context, "tilesmith: the delegate was compiled for another model");
         return FAILURE;
     }
-    if (context->plan(context, &plan))
-        return FAILURE;
     size_t bytes = sizeof *nodes + sizeof(int) * (size_t)(plan->size + 1);
     nodes = malloc(bytes);
     if (!nodes)

@@ -7,13 +7,14 @@
 
 /* A model.
  * inputs, outputs: the numbers of its tensors in the file.
- * tensor_count, constants_sum: of the file, by which a delegate knows it: the number of tensors of its subgraph, and the sum
- * of tilesmith_sum of each constant tensor times 2 n + 1 for tensor number n.
+ * tensor_count, nodes_sum, constants_sum: of the file, by which a delegate knows it: the number of tensors of its subgraph, a
+ * sum of the operators' codes and tensors (see sum_of_nodes in tflite.c), and the sum of tilesmith_sum of each constant tensor
+ * times 2 n + 1 for tensor number n.
  * threads: of a run. */
 struct tilesmith_tflite {
     const struct tilesmith_description *description;
     const int32_t *inputs, *outputs;
-    uint64_t tensor_count, constants_sum;
+    uint64_t tensor_count, nodes_sum, constants_sum;
     int64_t threads;
 };
 
