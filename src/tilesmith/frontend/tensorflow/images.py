@@ -257,8 +257,8 @@ def l2_loss(n: TfNode) -> Result:
     return (x * x).sum(tuple(range(x.type.rank))) * 0.5
 
 
-tf_op("SpaceToBatchND")(blocks.space_to_batch)
-tf_op("BatchToSpaceND")(blocks.batch_to_space)
+tf_op("SpaceToBatchND")(blocks.space_to_batch_nd)
+tf_op("BatchToSpaceND")(blocks.batch_to_space_nd)
 
 
 @tf_op("SpaceToDepth")
