@@ -371,3 +371,32 @@ def test_scan_of_opset_8_runs_each_batch(backward: int) -> None:
     found = ts.compile(model.SerializeToString()).run({"h0": h, "xs": xs})
     np.testing.assert_allclose(found["h"], states[:, -1], rtol=1e-5)
     np.testing.assert_allclose(found["ys"], states * steps, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rest", ["y = Squeeze (s, axis)", "y = Reshape (s, flat)", "y = Neg (s)"])
+def test_a_view_of_results_whose_number_the_loop_finds_is_a_result(rest: str) -> None:
+    """The loop allocates their memory, so they can't lie in the memory of the model's result.
+
+    The reference evaluator joins the rows of rank 2 and more along their first axis.
+    """
+    step = body(
+        "sum = ReduceSum <keepdims = 0> (x) again = Less (sum, limit)"
+        " after = Mul (x, x) row = Unsqueeze (x, axis0)",
+        [info("i", I64, []), info("go", BOOL, []), info("x", F32, [2, 3])],
+        ["again", "after", "row"],
+    )
+    numbers = {"axis0": [0], "axis": [1], "flat": [-1, 6]}
+    constants = [helper.make_node("Constant", [], [k], value_ints=v) for k, v in numbers.items()]
+    loop = helper.make_node("Loop", ["steps", "", "x"], ["last", "s"], body=step)
+    after = onnx.parser.parse_graph(f"agraph () => () {{ {rest} }}").node
+    inputs = [info("steps", I64, []), info("x", F32, [2, 3]), info("limit", F32, [])]
+    exe = ts.compile(model([*constants, loop, *after], inputs, ["y"]).SerializeToString())
+    x = np.linspace(0.5, 1.1, 6, dtype=np.float32).reshape(2, 3)
+    for steps, limit in ((3, 1e9), (40, 4.0), (1, 0.0)):
+        rows = [x]
+        while len(rows) < steps and rows[-1].sum() < limit:
+            rows.append(rows[-1] * rows[-1])
+        found = exe.run({"steps": np.asarray(steps), "x": x, "limit": np.float32(limit)})["y"]
+        sign = -1 if "Neg" in rest else 1
+        np.testing.assert_allclose(found.ravel(), sign * np.ravel(rows), rtol=1e-4)
+        assert len(found) == len(rows)

@@ -96,6 +96,8 @@ def test_sound_programs(steps: str) -> None:
         (LOOP.replace("end=output0", "end=arena+16"), "bytes at 16 and at 0 overlap: carry"),
         (LOOP.replace("number", "first"), "a loop has half of a condition"),
         (LOOP.replace("slot=slot2", "slot=slot3"), "nothing grows in slot 3: slice pointer4"),
+        (LOOP.replace("grow slot2 to 0\n", "") + "\ngrow slot2 to %1", "before it has memory"),
+        ("copy slot0 -> output0, 32\ngrow slot0 to 32", "slot 0 is used before it has memory"),
         (LOOP.replace("copy pointer3", "copy pointer0"), "pointer 0 is used outside"),
         (TURNS.replace("slot=slot2", "slot=slot3"), "nothing grows in slot 3: carry pointer1"),
         ("if arena:\n    if arena:\n        if arena:\n            if arena:\n"

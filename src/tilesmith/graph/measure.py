@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.graph.control import Control, Loop
-from tilesmith.graph.nodes import Graph, Node, Structure
+from tilesmith.graph.nodes import Graph, Node, Structure, Value
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Var
 from tilesmith.ir.grammar import Label, Operand, Result, Role
@@ -106,6 +106,15 @@ class Stage:
 def symbols_defined(node: Node) -> tuple[Var, ...]:
     """The symbols that a node defines for the nodes after it."""
     return node.op.with_role(Role.RESULT) if isinstance(node.op, Structure) else ()
+
+
+def allocates(node: Node, result: Value) -> bool:
+    """Whether a node allocates the memory of a result while it runs, since only the node itself
+    knows the size.  Such a result can't lie inside of a value that a later node computes.
+    """
+    if isinstance(node.op, Control):
+        return not result.type.is_static
+    return not {*symbols_defined(node)}.isdisjoint(symbols_of(result.shape))
 
 
 def symbols_inside(node: Node) -> tuple[Var, ...]:

@@ -67,6 +67,7 @@ def verify(
         return
     slots = slots_of(main.steps)
     _Verifier(main, kernels, memory, depth, slots).steps(main.steps, _Scope())
+    _check_grown(main.steps, frozenset())
     _check_measured(main)
 
 
@@ -123,6 +124,36 @@ def _check_measured(main: Main) -> None:
         if first != end:
             raise VerifyError(f"extents are measured from number {first} on, expected {end}")
         end += count
+
+
+def _check_grown(steps: Iterable[Step], grown: frozenset[int]) -> frozenset[int]:
+    """The slots that have memory after `steps`, if the slots `grown` have memory before them.
+
+    Raises VerifyError for a step that uses a slot without memory.  The body of a loop counts as if
+    it ran at least once.
+    """
+    for step in steps:
+        late: tuple[Arg | None, ...] = ()  # read after the body of a loop
+        if isinstance(step, nodes.Repeat):
+            late = (step.again, *(c.following for c in step.carried))
+        _check_used(step, (a for a in own_args(step) if a not in late), grown)
+        match step:
+            case nodes.Grow():
+                pair = step.target is not None
+                grown = grown.union(range(step.slot, step.slot + 1 + pair))
+            case nodes.Branch():
+                then, otherwise = (_check_grown(s, grown) for s in (step.then, step.otherwise))
+                grown = then & otherwise
+            case nodes.Repeat():
+                grown = _check_grown(step.body, grown)
+                _check_used(step, late, grown)
+    return grown
+
+
+def _check_used(step: Step, args: Iterable[Arg | None], grown: frozenset[int]) -> None:
+    for arg in args:
+        if arg is not None and arg.slot is not None and arg.slot not in grown:
+            raise VerifyError(f"slot {arg.slot} is used before it has memory: {head(step)}")
 
 
 @dataclass(frozen=True, slots=True)

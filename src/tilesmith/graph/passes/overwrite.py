@@ -20,11 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilesmith.graph.control import Control, Loop
-from tilesmith.graph.measure import symbols_defined
+from tilesmith.graph.control import Loop
+from tilesmith.graph.measure import allocates
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
 from tilesmith.ir.expr import index_of
-from tilesmith.ir.symbols import symbols_of
 from tilesmith.ops.base import Op
 from tilesmith.ops.scatter import ScatterElements, ScatterNd, ScatterSorted
 from tilesmith.ops.slicing import Append
@@ -141,12 +140,8 @@ class _Overwriting:
             return True
         if home is not data:
             return False  # the data are only a part of the memory
-        made_by = self.graph.producer[data].op
-        if isinstance(made_by, Control) and not data.type.is_static:
-            return False  # control flow allocates the data when it computes their size
-        own_symbols = symbols_defined(self.graph.producer[data])
-        if not {*own_symbols}.isdisjoint(symbols_of(data.shape)):
-            return False  # the memory is allocated inside this node, once it knows the size
+        if allocates(self.graph.producer[data], data):
+            return False
         own = self.given.get(result)  # the data must not overwrite this input too early
         return own is None or own not in self.uses or self.uses[own][-1] < self.uses[data][0]
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tilesmith.graph.control import Control
+from tilesmith.graph.measure import allocates
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value, with_values
 from tilesmith.ir.extents import product
 from tilesmith.ir.layout import Layout
@@ -176,6 +177,8 @@ class _Placement:
             return None
         if slot.whole in self.outside and not slot.whole.type.is_static:
             return None  # only a run knows the address and size of `whole`
+        if v in self.graph.producer and allocates(self.graph.producer[v], v):
+            return None
         ours, theirs = _layout(v), _layout(slot.whole)
         if any(d.part != "whole" for d in (*ours.dims, *theirs.dims)):
             return None
@@ -267,6 +270,8 @@ class _Placement:
         if any(v in self.outside for v in node.outputs):
             source, same = node.inputs[0], [(_layout(v), 0) for v in node.outputs]
             if source in self.outside or source in self.inside or list(views) != same:
+                return None
+            if allocates(self.graph.producer[source], source):
                 return None
             before, after = (product(v[0].shape) for v in (body.inputs, body.outputs))
             if not same_dim(before, after):
