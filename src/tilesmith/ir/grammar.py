@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from inspect import get_annotations
 from operator import is_
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -63,9 +64,16 @@ class NodeField:
 @cache
 def fields_of(kind: type) -> tuple[NodeField, ...]:
     """The fields of a kind of node, in order.  Raises InternalError for a field without a role."""
-    own = type("", (), {"__annotations__": {f.name: f.type for f in fields(kind)}})
-    hints = get_type_hints(own, vars(sys.modules[kind.__module__]), include_extras=True)
-    return tuple(_field(kind, name, hint) for name, hint in hints.items())
+    types = {f.name: f.type for f in fields(kind)}
+    inherited = {
+        f.name: f for base in kind.__bases__ if is_dataclass(base) for f in fields_of(base)
+    }
+    own = {k: types[k] for k in get_annotations(kind) if k in types}
+    scope = vars(sys.modules[kind.__module__])
+    hints = get_type_hints(type("", (), {"__annotations__": own}), scope, include_extras=True)
+    return tuple(
+        _field(kind, name, hints[name]) if name in own else inherited[name] for name in types
+    )
 
 
 def _field(kind: type, name: str, hint: Any) -> NodeField:
