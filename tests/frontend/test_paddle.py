@@ -170,6 +170,22 @@ def test_damaged_programs_are_refused(tmp_path):
             ts.compile(path)
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [operator("feed", {}, {}), operator("feed", {}, {"Out": "q"}), operator("fetch", {}, {})],
+)
+def test_inputs_and_results_without_a_variable_are_refused(tmp_path, entry):
+    with pytest.raises(ModelError, match=r"expected (an operator with|a declaration)"):
+        ts.compile(program(tmp_path, [entry], {"x": ("float32", (2,))}, ["x"]))
+
+
+@pytest.mark.parametrize("dim", ["1e999", 2.5])
+def test_dimensions_of_pir_that_are_no_integers_are_refused(tmp_path, dim):
+    ops = [op("1.data", (), [typed(1, dims=(float(dim),))], named("name", "0.a_str", "x"))]
+    with pytest.raises(ModelError, match="not a sound program of Paddle's PIR"):
+        ts.compile(pir(tmp_path, ops, {}))
+
+
 # Operators
 
 

@@ -265,6 +265,8 @@ class NetworkImporter(Importer):
         """
         if self._depth >= MAX_DEPTH:
             raise ModelError(f"layers are more than {MAX_DEPTH} deep in layers")
+        if len(arguments) != len(part.inputs):
+            raise ModelError(f"expected {len(part.inputs)} arguments, found {len(arguments)}")
         inner = Scope(scope, body)
         inner.names |= {k: a for k, a in zip(part.inputs, arguments, strict=True) if k}
         self._depth += 1

@@ -23,6 +23,8 @@ def yolo_box(n: LayerNode) -> Result:
     Boxes and scores are 0 where the objectness is below the threshold.
     """
     x, image, classes = n.input(0), n.input(1), n.attr_int("class_num", low=1)
+    if x.type.rank != 4 or image.type.rank != 2:
+        n.bad(f"expected cells of rank 4 and sizes of rank 2, found {x.type} and {image.type}")
     pairs, (batch, _, rows, columns) = n.attr_ints("anchors"), x.type.shape
     if not pairs or len(pairs) % 2:
         n.bad(f"anchors: expected pairs of numbers, found {list(pairs)}")

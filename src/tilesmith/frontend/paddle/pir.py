@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from operator import index
 from typing import Any
 
 from tilesmith.frontend.common.inputs import Declared
@@ -23,7 +24,14 @@ def read_pir(content: bytes | memoryview, parameters: memoryview | None) -> Netw
         (block,) = region["blocks"]
         program = _Program()
         layers, _ = program.block(block)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as e:
+    except (
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as e:
         reason = " ".join(f"{type(e).__name__}: {e}".split())
         raise ModelError(f"not a sound program of Paddle's PIR: {reason}") from None
     inputs, outputs = tuple(program.inputs), program.outputs
@@ -81,7 +89,7 @@ class _Program:
             element, dims, *_ = op["O"][0]["TT"]["D"]
             dtype = dtype_named(element["#"].partition("_")[2])
             name = str(attributes["name"])
-            shape = tuple("" if d < 0 else int(d) for d in dims)
+            shape = tuple("" if d < 0 else index(d) for d in dims)
             self.inputs.append(Declared(name, dtype, shape))
             yield Layer("data", name, (name,), tuple(made))
         elif kind == "1.fetch":

@@ -6,7 +6,8 @@ inputs.  A row of `_ROWS` translates an old operator, so that one function impor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -107,7 +108,6 @@ sync_batch_norm: batch_norm_ X Mean Variance Scale Bias -> Y, data_format=data_l
 affine_channel: affine_channel X Scale Bias
 multiclass_nms3: multiclass_nms3 BBoxes Scores RoisNum -> Out Index NmsRoisNum
 yolo_box: yolo_box X ImgSize -> Boxes Scores
-select_input: select_input X* Mask
 max_pool2d_with_index: max_pool2d_with_index X -> Out Mask, kernel_size=ksize
 scatter: scatter X Ids Updates
 scatter_nd_add: scatter_nd_add X Index Updates
@@ -161,45 +161,150 @@ def read_program(content: bytes | memoryview, parameters: memoryview | None) -> 
         if v.persistable and v.type is not None and v.type.type == "LOD_TENSOR"
     ]
     weights: dict[str, Any] = dict(read_parameters(parameters, stored))
-    feeds = [op for op in block.ops if op.type == "feed"]
-    inputs = [_declared(variables, _slots(op.outputs)["Out"][0]) for op in feeds]
-    fetched = [_slots(op.inputs)["X"][0] for op in block.ops if op.type == "fetch"]
-    layers = _block(program.blocks, 0, weights)
+    inputs = [
+        _declared(variables, _first(op.outputs, "Out")) for op in block.ops if op.type == "feed"
+    ]
+    fetched = [_first(op.inputs, "X") for op in block.ops if op.type == "fetch"]
+    layers = _Blocks(program.blocks, weights).layers(0, frozenset(fetched))
     version = program.version.version if program.version is not None else 0
     kind = f"Paddle program, version {version // 1_000_000}.{version // 1000 % 1000}"
     return Network(kind, tuple(inputs), {name: name for name in fetched}, layers, weights)
 
 
-def _block(
-    blocks: Sequence[Message], number: int, weights: dict[str, Any], depth: int = 0
-) -> tuple[Layer, ...]:
-    """The layers of a block.  Blocks inside become parts of their layers."""
-    if not 0 <= number < len(blocks) or depth > MAX_DEPTH:
-        raise ModelError(f"block {number}: expected one of {len(blocks)} blocks, without cycles")
-    layers: list[Layer] = []
-    for place, op in enumerate(blocks[number].ops):
-        if op.type in ("feed", "fetch"):
+class _Blocks:
+    """The blocks of a program.  A block inside becomes a part of its operator's layer.
+
+    Paddle 2 has no operator with two blocks.  Its operators `while` and `conditional_block` assign
+    to variables of the enclosing block.
+    """
+
+    def __init__(self, blocks: Sequence[Message], weights: dict[str, Any]) -> None:
+        self._blocks, self._weights = blocks, weights
+        self._read: set[int] = set()
+        self._depth = 0
+
+    def layers(self, number: int, results: frozenset[str]) -> tuple[Layer, ...]:
+        """The layers of a block.
+
+        results: the variables that are read after the block.
+        """
+        if not 0 <= number < len(self._blocks) or number in self._read:
+            raise ModelError(
+                f"block {number}: expected one of {len(self._blocks)} blocks, each in one operator"
+            )
+        if self._depth > MAX_DEPTH:
+            raise ModelError(f"blocks are more than {MAX_DEPTH} deep in blocks")
+        self._read.add(number)
+        ops = self._blocks[number].ops
+        choices = _choices(ops)
+        chosen = {place for c in choices.values() for place in (c.otherwise, *c.results)}
+        layers: list[Layer] = []
+        for place, op in enumerate(ops):
+            label = f"{op.type}.{number}.{place}" if number else f"{op.type}.{place}"
+            after = results.union(v for o in ops[place + 1 :] for v in _arguments(o.inputs))
+            if op.type in ("feed", "fetch") or place in chosen:
+                continue
+            if op.type == "while":
+                layers.append(self._loop(op, label))
+            elif op.type == "conditional_block":
+                layers.append(self._branches(ops, op, choices.get(place), after, label))
+            else:
+                layers += _layers(op, label, self._weights)
+        return tuple(layers)
+
+    def _inside(self, op: Message, results: Iterable[str]) -> tuple[Layer, ...]:
+        number = next((a.block_idx for a in op.attrs if a.name == "sub_block"), -1)
+        self._depth += 1
+        layers = self.layers(number, frozenset(results))
+        self._depth -= 1
+        return layers
+
+    def _loop(self, op: Message, label: str) -> Layer:
+        condition = _slots(op.inputs).get("Condition", ())[:1]
+        outputs = _slots(op.outputs).get("Out", ())
+        carried = (*condition, *(o for o in outputs if o not in condition))
+        parts = condition_of(carried), Part(carried, carried, self._inside(op, carried))
+        return Layer("while", label, carried, carried, parts=parts)
+
+    def _branches(
+        self,
+        ops: Sequence[Message],
+        op: Message,
+        choice: _Choice | None,
+        after: frozenset[str],
+        label: str,
+    ) -> Layer:
+        """A block that runs under a condition, and the block for the opposite condition.
+
+        A variable to which only one block assigns keeps its value if the other block runs.
+        """
+        other = None if choice is None else ops[choice.otherwise]
+        selected = {} if choice is None else choice.results
+        assigned = (
+            v for o in (op, other) if o is not None for v in _slots(o.outputs).get("Out", ())
+        )
+        read = {v for pair in selected.values() for v in pair[1:]}
+        kept = [v for v in dict.fromkeys(assigned) if v in after and v not in read]
+        made = (*kept, *(pair[0] for pair in selected.values()))
+        parts: list[Part] = []
+        for which, block in enumerate((op, other), 1):
+            names = (*kept, *(pair[which] for pair in selected.values()))
+            inside = () if block is None else self._inside(block, names)
+            parts.append(Part((), names, inside))
+        return Layer("if", label, _slots(op.inputs).get("Cond", ())[:1], made, parts=tuple(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A `conditional_block` with one for the opposite condition.
+
+    otherwise: the place of the other one.
+    results: for the place of each `select_input`: its result, and the variables of both blocks
+        that it selects from.
+    """
+
+    otherwise: int
+    results: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+
+
+def _choices(ops: Sequence[Message]) -> dict[int, _Choice]:
+    """The pairs of conditional blocks whose results `select_input` selects from, by the place of
+    the first block.  Between both blocks, only their conditions are computed.
+    """
+    makers = {v: i for i, op in enumerate(ops) for v in _arguments(op.outputs)}
+    choices: dict[int, _Choice] = {}
+    for place, op in enumerate(ops):
+        values, mask = (_slots(op.inputs).get(slot, ()) for slot in ("X", "Mask"))
+        if op.type != "select_input" or len(values) != 2 or len(mask) != 1:
             continue
-        label = f"{op.type}.{number}.{place}" if number else f"{op.type}.{place}"
-        if op.type in ("while", "conditional_block"):
-            inner = next((a.block_idx for a in op.attrs if a.name == "sub_block"), -1)
-            inside = _block(blocks, inner, weights, depth + 1)
-            layers.append(_holder(op, label, inside))
-        else:
-            layers += _layers(op, label, weights)
-    return tuple(layers)
+        then, otherwise, number = (makers.get(v, -1) for v in (values[1], values[0], mask[0]))
+        kinds = [ops[i].type if i >= 0 else "" for i in (then, otherwise, number)]
+        if kinds != ["conditional_block", "conditional_block", "cast"] or then > otherwise:
+            continue
+        condition = _slots(ops[then].inputs).get("Cond", ())
+        opposite = _slots(ops[otherwise].inputs).get("Cond", ())
+        between = ops[then + 1 : otherwise]
+        inverted = [_slots(o.inputs).get("X", ()) for o in between if o.type == "logical_not"]
+        fits = (
+            _slots(ops[number].inputs).get("X", ()) == condition
+            and inverted == [condition] * len(between)
+            and opposite in [_slots(o.outputs).get("Out", ()) for o in between]
+        )
+        if fits:
+            made = _first(op.outputs, "Out"), values[1], values[0]
+            choices.setdefault(then, _Choice(otherwise)).results[place] = made
+    return choices
 
 
-def _holder(op: Message, label: str, inside: tuple[Layer, ...]) -> Layer:
-    """A layer with a block, whose operators assign to the variables of the enclosing block."""
-    inputs, outputs = _slots(op.inputs), _slots(op.outputs)
-    if op.type == "conditional_block":
-        of, made = inputs.get("Cond", ()), outputs.get("Out", ())
-        return Layer(op.type, label, of, made, parts=(Part((), made, inside),))
-    condition = inputs.get("Condition", ())[:1]
-    carried = (*condition, *(o for o in outputs.get("Out", ()) if o not in condition))
-    parts = (condition_of(carried), Part(carried, carried, inside))
-    return Layer(op.type, label, carried, carried, parts=parts)
+def _arguments(slots: tuple[Message, ...]) -> Iterator[str]:
+    return (v for arguments in _slots(slots).values() for v in arguments)
+
+
+def _first(slots: tuple[Message, ...], name: str) -> str:
+    arguments = _slots(slots).get(name, ())
+    if not arguments:
+        raise ModelError(f"expected an operator with a variable {name!r}, found none")
+    return arguments[0]
 
 
 def _slots(slots: tuple[Message, ...]) -> dict[str, tuple[str, ...]]:
@@ -207,7 +312,8 @@ def _slots(slots: tuple[Message, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def _declared(variables: Mapping[str, Message], name: str) -> Declared:
-    tensor = variables[name].type.lod_tensor if name in variables else None
+    type_ = variables[name].type if name in variables else None
+    tensor = None if type_ is None else type_.lod_tensor
     if tensor is None or tensor.tensor is None:
         raise ModelError(f"input {name!r}: expected a declaration of a tensor, found none")
     dims = tuple("" if d < 0 else int(d) for d in tensor.tensor.dims)
