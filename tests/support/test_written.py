@@ -96,6 +96,7 @@ IN_PLACE = {
     "support/dump.py": "text for developers, one file a stage",
     "support/folders.py": "what the others use",
     "tuning/jobs.py": "in a scratch folder",
+    "tuning/static.py": "in a scratch folder",
     "tuning/station.py": "in a scratch folder",
 }
 """Sources that write files in place, and why they may."""
