@@ -140,11 +140,11 @@ def test_a_loss_that_is_not_finite_names_the_first_operator_and_keeps_the_weight
 
 
 def _deep() -> Graph:
-    """Eight layers of 32 units."""
+    """Four layers of 32 units."""
     rng = np.random.default_rng(0)
     b = Builder()
     y = b.input("x", TensorType(f32, (128, 32)))
-    for layer in range(8):
+    for layer in range(4):
         w = (rng.standard_normal((32, 32)) / 5).astype(np.float32)
         y = b.add(Tanh(), b.add(MatMul(), y, b.constant(w, f"w{layer}")))
     return b.finish([y], ["y"])
@@ -153,7 +153,7 @@ def _deep() -> Graph:
 def test_a_memory_limit_computes_values_again_and_changes_no_bit() -> None:
     x, y = np.random.default_rng(0).random((2, 128, 32), np.float32)
     weights = []
-    for limit in (None, 180_000):  # of about 250 KB
+    for limit in (None, 100_000):  # of about 120 KB
         trainer = ts.Trainer(_deep(), loss="mse", optimizer=SGD(0.1), memory_limit=limit, threads=1)
         trainer.fit([(x, y)], epochs=3)
         weights.append(trainer.weights)
