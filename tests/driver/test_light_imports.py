@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from small_models import model, node
 
 import tilesmith as ts
@@ -51,6 +52,7 @@ def test_to_load_and_run_takes_no_compiler(tmp_path: Path) -> None:
     program = """
 import sys
 import numpy as np
+import pytest
 import tilesmith as ts
 print(ts.load(sys.argv[1])(np.ones((4, 8), np.float32)).sum())
 """
@@ -72,7 +74,10 @@ ts.compile(sys.argv[1], options=ts.Options(use_cache=False))
     assert "onnx.checker" in imported(program.format(also=same), str(path))
 
 
-def test_compiling_takes_no_parts_that_the_model_does_not_need(tmp_path: Path) -> None:
+def test_compiling_takes_no_parts_that_the_model_does_not_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))  # no records of tuning
     (tmp_path / "m.onnx").write_bytes(small_model())
     program = """
 import sys

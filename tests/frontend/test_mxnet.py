@@ -168,6 +168,7 @@ def test_all_unsupported_operators_are_listed(tmp_path):
     [
         {"heads": [[7, 0, 0]]},
         {"heads": 3},
+        {"heads": [[float("inf"), 0, 0]]},
         {"nodes": [{"op": "null"}]},
         {"nodes": [node("abs", "x", (0,))]},
         {"attrs": {"mxnet_version": 3}},

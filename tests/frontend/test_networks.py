@@ -95,13 +95,16 @@ def node(**attributes: object) -> LayerNode:
 
 
 def test_attributes_may_be_text():
-    n = node(a="(1, 2)", b="3", c=np.array([4, 5]), d="1e-3, 2", e="True", f=7, g="1.5", h="x")
+    n = node(a="(1, 2)", b="3", c=np.array([4, 5]), d="1e-3, 2", e="True", f=7, g="1.5", h="x",
+             i=float("inf"))  # fmt: skip
     assert n.attr_ints("a") == (1, 2) and n.attr_ints("b") == (3,) and n.attr_ints("c") == (4, 5)
     assert n.attr_floats("d") == (1e-3, 2.0) and n.attr_flag("e") and n.attr_ints("f") == (7,)
     assert n.attr_int("b") == 3 and n.attr_int("none", 2) == 2 and n.attr_string("h") == "x"
     for read in (
         lambda: n.attr_int("g"),
+        lambda: n.attr_int("i"),
         lambda: n.attr_ints("g"),
+        lambda: n.attr_ints("i"),
         lambda: n.attr_ints("h"),
         lambda: n.attr_flag("f"),
         lambda: n.attr_int("b", low=4),

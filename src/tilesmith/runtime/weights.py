@@ -13,7 +13,7 @@ import numpy as np
 
 from tilesmith.ir import dtypes
 from tilesmith.ir.dtypes import DType
-from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.errors import DAMAGED, ModelError, UsageError
 from tilesmith.support.folders import writing, written
 from tilesmith.support.mapped import map_model
 
@@ -104,7 +104,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     try:
         header = json.loads(bytes(content[8 : 8 + size]))
         tensors = {k: _tensor(v, content[8 + size :]) for k, v in header.items() if k != _ABOUT}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+    except DAMAGED as e:
         reason = " ".join(f"{type(e).__name__}: {e}".split())
         raise ModelError(f"{path}: not a sound .safetensors file: {reason}") from None
     return tensors

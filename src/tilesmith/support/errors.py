@@ -40,6 +40,10 @@ def _brief_message(message: str) -> str:
     return "\n".join(brief(line, _LONGEST_LINE, LONGEST) for line in words.split("\n"))
 
 
+DAMAGED = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+"""Python's errors while fields of a damaged file are read, such as those of parsed JSON."""
+
+
 class TilesmithError(Exception):
     """Base of all errors that Tilesmith raises on purpose.  `exit_code`: exit code of the command
     line.

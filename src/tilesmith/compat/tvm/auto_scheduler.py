@@ -12,7 +12,7 @@ from tilesmith import te
 from tilesmith.driver import Session
 from tilesmith.search_space.records import Trial
 from tilesmith.strategy.sketch import generated
-from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.errors import DAMAGED, ModelError, UsageError
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, values_from_json
 from tilesmith.tuning.template import tune_expression
 
@@ -139,7 +139,7 @@ class SearchTask:
                 line = json.loads(row)
                 key, status, seconds = line["workload"], line["status"], float(line["seconds"])
                 decisions = values_from_json(line["decisions"])
-            except (ValueError, KeyError, TypeError, RecursionError):
+            except DAMAGED:
                 raise ModelError(
                     f"{log_file}: expected a log that RecordToFile wrote here, found {row[:80]!r}; "
                     "the steps in TVM's own logs are those of its rules: tune again"

@@ -139,7 +139,7 @@ class LayerNode(Operands, CallingNode):
         value = self._attribute(name, default)
         try:
             number = int(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):  # the last for infinity
             raise self._wrong(name, "an integer", value) from None
         if isinstance(value, float) and value != number:
             raise self._wrong(name, "an integer", value)
@@ -163,7 +163,7 @@ class LayerNode(Operands, CallingNode):
     def attr_ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """A list of integers.  A single number counts as a list."""
         numbers = self.attr_floats(name, default)
-        if any(v != int(v) for v in numbers):
+        if not all(float(v).is_integer() for v in numbers):
             raise self._wrong(name, "integers", numbers)
         return tuple(int(v) for v in numbers)
 

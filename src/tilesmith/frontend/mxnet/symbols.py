@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import DAMAGED, ModelError
 
 _NUMBER = re.compile(r"[-+]?\d+L?$")
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?f?$|[-+]?(inf|nan)$", re.IGNORECASE)
@@ -68,7 +68,7 @@ def read_symbol(content: bytes | memoryview) -> Symbol:
         heads = tuple(_entry(e, len(nodes)) for e in root["heads"])
         version = root.get("attrs", {}).get("mxnet_version", ["int", 0])[1]
         number = int(version)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as e:
+    except DAMAGED as e:
         reason = " ".join(f"{type(e).__name__}: {e}".split())
         raise ModelError(f"not a sound MXNet symbol: {reason}") from None
     shown = f"{number // 10000}.{number // 100 % 100}.{number % 100}" if number else ""

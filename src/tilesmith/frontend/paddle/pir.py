@@ -12,7 +12,7 @@ from tilesmith.frontend.common.networks import Layer, Network, Part
 from tilesmith.frontend.paddle.control import condition_of
 from tilesmith.frontend.paddle.parameters import read_parameters
 from tilesmith.frontend.paddle.schema import dtype_named
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import DAMAGED, ModelError
 
 
 def read_pir(content: bytes | memoryview, parameters: memoryview | None) -> Network:
@@ -24,14 +24,7 @@ def read_pir(content: bytes | memoryview, parameters: memoryview | None) -> Netw
         (block,) = region["blocks"]
         program = _Program()
         layers, _ = program.block(block)
-    except (
-        LookupError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as e:
+    except DAMAGED as e:
         reason = " ".join(f"{type(e).__name__}: {e}".split())
         raise ModelError(f"not a sound program of Paddle's PIR: {reason}") from None
     inputs, outputs = tuple(program.inputs), program.outputs

@@ -9,6 +9,7 @@ import json
 import re
 
 from tilesmith.frontend.common.source import Frontend, Source
+from tilesmith.support.errors import DAMAGED
 
 _START = re.compile(
     rb"\s*(?:(?:/\*.*?\*/|//[^\n]*)\s*)*(?:#\[version|def @|free_var %|fn \()", re.S
@@ -35,7 +36,7 @@ def is_nnvm(content: bytes | memoryview) -> bool:
         is_lower = all(re.fullmatch(r"(?!_[^_])[a-z0-9_]+", o) for o in operators)
         is_later = "mxnet_version" in graph.get("attrs", {})
         return "arg_nodes" in graph and bool(operators) and is_lower and not is_later
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+    except DAMAGED:
         return False
 
 

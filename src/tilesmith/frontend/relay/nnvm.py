@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir.dtypes import DType, f32
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import DAMAGED, ModelError
 
 from . import syntax as sx
 from .node import OPERATORS
@@ -58,7 +58,7 @@ def read_nnvm(content: bytes | memoryview) -> sx.Module:
     try:
         graph = json.loads(bytes(content))
         return _module(graph["nodes"], graph["heads"])
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+    except DAMAGED as e:
         raise ModelError(f"the graph: {type(e).__name__}: {e}") from None
 
 

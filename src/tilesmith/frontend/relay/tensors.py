@@ -15,7 +15,7 @@ import numpy as np
 from tilesmith.frontend.common.limits import checked_shape
 from tilesmith.ir.dtypes import DType, bool_, by_name
 from tilesmith.support.cursor import Cursor
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import DAMAGED, ModelError
 
 PARAMETERS, _ARRAY = 0xF7E58D4F05049CB7, 0xDD5E40F096B4A13F
 """The numbers at the beginning of a file of parameters, and of an array."""
@@ -64,7 +64,7 @@ def read_constants(text: str) -> list[np.ndarray]:
     """
     try:
         return _constants(json.loads(text))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+    except DAMAGED as e:
         raise ModelError(f"the section of constants: {type(e).__name__}: {e}") from None
 
 

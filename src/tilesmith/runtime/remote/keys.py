@@ -14,7 +14,7 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tilesmith.support.errors import UsageError
+from tilesmith.support.errors import DAMAGED, UsageError
 from tilesmith.support.folders import read_regular
 from tilesmith.support.options import devices_dir_from_environment
 
@@ -45,7 +45,7 @@ class Key:
                 f"the key of a device, {str(path)!r}, can't be read: {e.strerror or e}; copy "
                 "device.json of `tilesmith agent init` there, or name it with key="
             ) from None
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except DAMAGED:
             raise UsageError(
                 f"{str(path)!r}: expected device.json of `tilesmith agent init`, found another file"
             ) from None

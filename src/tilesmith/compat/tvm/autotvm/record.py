@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.errors import DAMAGED, ModelError, UsageError
 from tilesmith.support.folders import write_text
 from tilesmith.te.knobs import Decisions
 
@@ -51,7 +51,7 @@ def decode(row: str) -> tuple[_Key, Decisions, MeasureResult]:
         costs, error, all_cost, when = line["result"]
         result = MeasureResult(tuple(map(float, costs)), int(error), float(all_cost), float(when))
         return _key(str(name), args), decisions_of(line["config"]["entity"]), result
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as e:
+    except DAMAGED as e:
         raise ModelError(
             f"expected a line of an AutoTVM log, found {row[:80]!r} ({type(e).__name__}: {e})"
         ) from None
