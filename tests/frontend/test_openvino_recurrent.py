@@ -87,3 +87,53 @@ def test_other_forms_are_refused(
     y = net.add("RNNCell", form, net.x, *(net.const(numbers(*s)) for s in shapes))
     with pytest.raises(error, match=message):
         load(net.write(tmp_path, y))
+
+
+@pytest.mark.parametrize(
+    "form, states, lengths, more, error, message",
+    [
+        ("", 1, [1, 5], 0, ModelError, r"expected 0 to 4, found \[1, 5\]"),
+        ("", 1, [-1, 4], 0, ModelError, r"expected 0 to 4, found \[-1, 4\]"),
+        ("", 1, [4.0, 4.0], 0, ModelError, r"expected a list of integers, found f64\[2\]"),
+        ("", 3, [4, 4], 0, ModelError, r"expected states \[batch, 1, 5\], found f32\[2,3,5\]"),
+        ('clip="-1"', 1, [4, 4], 0, ModelError, r"clip: expected a number from 0, found -1"),
+        ("", 1, [4, 4], 1, UnsupportedError, "peepholes"),
+    ],
+)
+def test_other_sequences_are_refused(
+    tmp_path: Path,
+    form: str,
+    states: int,
+    lengths: list[float],
+    more: int,
+    error: type[ModelError],
+    message: str,
+) -> None:
+    net = Net(f"{BATCH},{STEPS},{WIDTH}")
+    state = numbers(BATCH, states, HIDDEN)
+    weights = [
+        numbers(1, 4 * HIDDEN, WIDTH),
+        numbers(1, 4 * HIDDEN, HIDDEN),
+        numbers(1, 4 * HIDDEN),
+    ]
+    given = [state, state, np.array(lengths), *weights, *[numbers(1, 3 * HIDDEN)] * more]
+    form = f'hidden_size="{HIDDEN}" {form}'
+    y = net.add("LSTMSequence", form, net.x, *map(net.const, given), outputs=3)
+    with pytest.raises(error, match=message):
+        load(net.write(tmp_path, y))
+
+
+def test_a_run_refuses_lengths_above_the_steps(tmp_path: Path) -> None:
+    net = Net(f"{BATCH},{STEPS},{WIDTH}")
+    lengths = net.add("Parameter", f'shape="{BATCH}" element_type="i32"', names="lengths")
+    net.layers[lengths] = net.layers[lengths].replace('name="parameter"', 'name="lengths"')
+    shapes = (BATCH, 1, HIDDEN), (1, HIDDEN, WIDTH), (1, HIDDEN, HIDDEN), (1, HIDDEN)
+    state, *weights = (net.const(numbers(*s)) for s in shapes)
+    form = f'hidden_size="{HIDDEN}"'
+    y = net.add("RNNSequence", form, net.x, state, lengths, *weights, outputs=2)
+    graph = load(net.write(tmp_path, y))
+    found = next(iter(evaluate(graph, [X, np.array([2, 4], np.int32)]).values()))
+    assert found[:, 0, 1].any() and not found[0, 0, 2:].any()
+    for wrong in ([2, 5], [-1, 4]):
+        with pytest.raises(ModelError, match="expected 0 to 0, found 1"):
+            evaluate(graph, [X, np.array(wrong, np.int32)])

@@ -148,6 +148,24 @@ def test_a_network_runs_and_its_weights_are_found(tmp_path: Path) -> None:
     assert not exe(X)[:, :294].any()
 
 
+def test_a_repeated_name_becomes_one_that_is_free() -> None:
+    w = ModelWriter()
+    x = w.input("x#2", *X.shape)
+    y = w.add("Tanh", "x", w.add("Tanh", "x", x))
+    w.add("Concat", "both", x, y, axis=1)
+    (found,) = evaluate(load(w.finish()), [X]).values()
+    close(found, np.concatenate([X, np.tanh(np.tanh(X))], 1))
+
+
+def test_two_nodes_of_a_number_are_refused() -> None:
+    w = ModelWriter()
+    w.add("Tanh", "y", w.add("Tanh", "z", w.input("x", 1, 4)))
+    whole = bytearray(w.finish())
+    struct.pack_into("<i", whole, w._nodes[2], 1)
+    with pytest.raises(ts.ModelError, match="node number 1 is that of two nodes"):
+        load(bytes(whole))
+
+
 def test_files_of_benchmarks_have_no_weights() -> None:
     w = ModelWriter()
     x = w.input("x", 1, 4)

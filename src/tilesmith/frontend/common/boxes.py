@@ -18,7 +18,7 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.types import Dim
 from tilesmith.ops import functions as fn
-from tilesmith.ops import gather, slicing, sort
+from tilesmith.ops import gather, scatter, slicing, sort
 
 
 def prior_boxes(
@@ -130,18 +130,23 @@ def detections(
     least: boxes with this score or a lower score are dropped.
     overlap: if two boxes of a class overlap by more than this, the box with the lower score is
         dropped.
-    candidates: largest number of boxes of a class that are compared; all if below 1.
+    candidates: largest number of boxes of a class that are compared, those of the best scores and
+        among equal scores the first ones; all if below 0.
     kept: largest number of boxes of an image; all if below 0.
     background: the class that means "no object"; below 0, there is no such class.
     """
+    if boxes.type.rank != 4 or scores.type.rank != 3:
+        n.bad(f"expected boxes [..., N, 4] and scores [B, C, N], found {boxes.type}, {scores.type}")
     images, classes, count = n.extent(scores, 0), n.extent(scores, 1), scores.type.shape[2]
+    if n.extent(boxes, 0) != images:
+        n.bad(f"expected boxes of {images} images, found {n.extent(boxes, 0)}")
     if background >= 0:
         is_background = np.arange(classes).reshape(1, classes, 1) == background
         scores = fn.where(n.const(is_background), -np.inf, scores)
-    if candidates > 0:
-        best, _ = n.add(sort.TopK(extents.smaller(candidates, count), 2), scores)
-        worst = n.add(slicing.Slice((-1,), (1 << 31,), (2,), (1,)), best)
-        scores = fn.where(scores >= worst, scores, -np.inf)
+    if candidates >= 0:
+        best, places = n.add(sort.TopK(extents.smaller(candidates, count), 2), scores)
+        none = n.expand(n.const(-np.inf, scores.dtype), scores.type.shape)
+        scores = n.add(scatter.ScatterElements(2), none, places, best)
     return [
         _of_image(n, _image(n, boxes, i), _image(n, scores, i), least, overlap, kept)
         for i in range(images)
@@ -241,11 +246,14 @@ def best_of_images(
 
     boxes: [images, N, 4].
     is_normalized: whether coordinates are fractions of the image.  A box in whole pixels includes
-        its last row and column.
+        its last row and column.  Boxes less than a pixel apart therefore overlap, as in OpenVINO;
+        Paddle compares no boxes that are disjoint.  With whole coordinates there is no difference.
     by_score: whether boxes of an image are sorted by descending score, not by class.
     The other arguments are those of `detections`.
     """
-    images, count = boxes.type.shape[:2]
+    if boxes.type.rank != 3:
+        n.bad(f"expected boxes [B, N, 4], found {boxes.type}")
+    images, count, _ = boxes.type.shape
     compared = boxes if is_normalized else boxes + n.const(np.array([0, 0, 1, 1], np.float32))
     best = detections(
         n,

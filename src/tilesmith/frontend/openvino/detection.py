@@ -24,9 +24,13 @@ from tilesmith.frontend.common.suppression import suppressed
 from tilesmith.frontend.openvino.elements import element_type, openvino_layer
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.types import Dim
 from tilesmith.ops import activation as act
 from tilesmith.ops import functions as fn
 from tilesmith.ops import gather, norm, sample, scatter, slicing, sort
+
+_PRIORS = "caffe.PriorBoxParameter."
+"""A prefix that the name of a code may have."""
 
 
 @openvino_layer("NonMaxSuppression")
@@ -89,7 +93,8 @@ def detection_output(n: LayerNode) -> Result:
     if any(n.attr_flag(name, False) for name in ("clip_before_nms", "decrease_label_id")):
         n.unsupported("boxes that are cut before suppression, and classes without a background")
     is_encoded = n.attr_flag("variance_encoded_in_target", False)
-    code = n.attr_string("code_type", "CORNER").rpartition(".")[2]
+    codes = [f"{prefix}{c}" for c in ("CORNER", "CENTER_SIZE") for prefix in ("", _PRIORS)]
+    code = n.attr_string("code_type", "CORNER", codes).removeprefix(_PRIORS)
     count = n.extent(priors, 2) // 4
     classes = n.extent(confidence, 1) // max(count, 1)
     groups = 1 if n.attr_flag("share_location", True) else classes
@@ -123,19 +128,32 @@ def detection_output(n: LayerNode) -> Result:
     return n.reshape(shown, (1, 1, total, 7))
 
 
-def _priors(n: LayerNode, sizes: Sequence[tuple[float, float]], steps: Sequence[float]) -> Result:
+def _pair(n: LayerNode, index: int, what: str) -> tuple[Dim, Dim]:
+    """An input of rows and columns."""
+    dims = n.dims(n.input(index), what)
+    if len(dims) != 2:
+        n.bad(f"{what}: expected rows and columns, found {list(dims)}")
+    return dims[0], dims[1]
+
+
+def _priors(
+    n: LayerNode,
+    sizes: Sequence[tuple[float, float]],
+    steps: tuple[float, float],
+    offset: float,
+) -> Result:
     """The priors of all cells and their variances, [2, count * 4].
 
-    steps: the distances of rows and of columns in pixels; 0: the image's extent / cells.
+    steps: the distances of rows and of columns in pixels; both 0: the image's extents / cells.
+    offset: as in `prior_boxes`.
     """
-    rows, columns = n.dims(n.input(0), "the cells")
-    height, width = (n.of_dims((d,), ()).cast(f32) for d in n.dims(n.input(1), "the image"))
-    cells = (n.of_dims((d,), ()).cast(f32) for d in (rows, columns))
-    way: list[Any] = [
-        step or size / cell for step, size, cell in zip(steps, (height, width), cells, strict=True)
-    ]
-    offset = n.attr_float("offset", 0.5)
-    boxes = prior_boxes(n, (rows, columns), (height, width), (way[0], way[1]), offset, sizes)
+    cells, image = _pair(n, 0, "the cells"), _pair(n, 1, "the image")
+    height, width = (n.of_dims((d,), ()).cast(f32) for d in image)
+    way: tuple[Any, Any] = steps
+    if not any(steps):
+        rows, columns = (n.of_dims((d,), ()).cast(f32) for d in cells)
+        way = height / rows, width / columns
+    boxes = prior_boxes(n, cells, (height, width), way, offset, sizes)
     if n.attr_flag("clip", False):
         boxes = fn.clip(boxes, 0, 1)
     variance = n.attr_floats("variance", ()) or (0.1,)
@@ -157,16 +175,21 @@ def prior_box(n: LayerNode) -> Result:
     ratios, flip = n.attr_floats("aspect_ratio", ()), n.attr_flag("flip", False)
     last = not n.attr_flag("min_max_aspect_ratios_order", True)
     sizes = prior_sizes(n, least, most, ratios, flip, last)
-    return _priors(n, sizes, (n.attr_float("step", 0),) * 2)
+    step = n.attr_float("step", 0)
+    # OpenVINO reads the offset only if there is a step.
+    return _priors(n, sizes, (step, step), n.attr_float("offset", 0.5) if step else 0.5)
 
 
 @openvino_layer("PriorBoxClustered")
 def clustered_prior_box(n: LayerNode) -> Result:
-    sizes = [*zip(n.attr_floats("width"), n.attr_floats("height"), strict=True)]
+    widths, heights = n.attr_floats("width"), n.attr_floats("height")
+    if len(widths) != len(heights):
+        n.bad(f"expected as many heights as widths, found {list(widths)} and {list(heights)}")
     step = n.attr_float("step", 0)
     names = ("step_heights", "step_h"), ("step_widths", "step_w")
-    steps = [n.attr_float(a, n.attr_float(b, 0)) or step for a, b in names]
-    return _priors(n, sizes, steps)
+    height, width = (n.attr_float(a, n.attr_float(b, 0)) or step for a, b in names)
+    sizes = [*zip(widths, heights, strict=True)]
+    return _priors(n, sizes, (height, width), n.attr_float("offset", 0.5))
 
 
 @openvino_layer("RegionYolo")

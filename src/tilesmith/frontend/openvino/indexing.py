@@ -126,12 +126,16 @@ def _bags(
     return y if default is None else fn.where(sizes.equals(0), _row(n, table, default), y)
 
 
+def _takes_means(n: LayerNode) -> bool:
+    return n.attr_string("reduction", "sum", ("sum", "mean")) == "mean"
+
+
 @openvino_layer("EmbeddingBagOffsets", "EmbeddingBagOffsetsSum")
 def embedding_bags(n: LayerNode) -> Result:
     offsets = n.input(2)
     bags = offsets.type.shape[0]
     bag = bags_of(n, offsets.cast(i64), n.input(1).type.shape[0])
-    mean = n.attr_string("reduction", "sum").lower() == "mean"
+    mean = _takes_means(n)
     return _bags(n, bag, bags, n.optional(3), n.optional(4), mean)
 
 
@@ -145,7 +149,7 @@ def embedding_segments(n: LayerNode) -> Result:
 def packed_embedding_bags(n: LayerNode) -> Result:
     rows = n.add(gather.Gather(0), n.input(0), n.input(1).cast(i64))
     rows = _weighted(n, rows, n.optional(2))
-    mean = n.attr_string("reduction", "sum").lower() == "mean"
+    mean = _takes_means(n)
     return rows.mean((1,)) if mean else rows.sum((1,))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from tilesmith.frontend.common import pools
 from tilesmith.frontend.common.networks import LayerNode
@@ -17,6 +18,8 @@ from tilesmith.ops import conv as cv
 from tilesmith.ops import functions as fn
 from tilesmith.ops import matmul as mm
 from tilesmith.ops import norm, pool, resize
+
+_T = TypeVar("_T")
 
 
 def window_of(n: LayerNode, x: Value, kernel: Sequence[int]) -> Geometry:
@@ -183,11 +186,11 @@ def attention(n: LayerNode) -> Result:
     factor = n.extent(query, -1) ** -0.5 if scale is None else scale
     scores = n.add(mm.MatMul(transpose_b=True), query * factor, key)
     mask = n.optional(3)
-    if mask is not None and mask.type.rank:
-        scores = fn.where(mask, scores, -float("inf")) if mask.dtype.is_bool else scores + mask
-    if n.attr_flag("causal", False):
+    if n.attr_flag("causal", False):  # which ignores a mask
         rows, columns = (n.positions(scores.type.shape[a], 2, a + 2) for a in (-2, -1))
         scores = fn.where(columns <= rows, scores, -float("inf"))
+    elif mask is not None and mask.type.rank:
+        scores = fn.where(mask, scores, -float("inf")) if mask.dtype.is_bool else scores + mask
     return n.add(mm.MatMul(), n.add(norm.Softmax(-1), scores), value)
 
 
@@ -203,7 +206,7 @@ def interpolate(n: LayerNode) -> Result:
     is_first = not n.has("shape_calculation_mode")
     if is_first:
         return _first_interpolate(n, x, modes[mode])
-    by_sizes = n.attr_string("shape_calculation_mode") == "sizes"
+    by_sizes = n.attr_string("shape_calculation_mode", among=("sizes", "scales")) == "sizes"
     if len(n.slots) > 3 or (len(n.slots) > 2 and n.input(2).dtype.is_float):
         sizes_at, scales_at, axes_at = 1, 2, 3
     else:
@@ -213,11 +216,11 @@ def interpolate(n: LayerNode) -> Result:
         axes = n.axes(n.int_list(n.input(axes_at), "axes"), rank)
     sizes, factors = list(x.type.shape), [1.0] * rank
     if by_sizes:
-        for a, size in zip(axes, n.dims(n.input(sizes_at), "sizes"), strict=True):
+        for a, size in _of_axes(n, axes, n.dims(n.input(sizes_at), "sizes"), "sizes"):
             sizes[a] = size
     else:
         numbers = n.array(n.input(scales_at), "scales").reshape(-1).tolist()
-        for a, f in zip(axes, numbers, strict=True):
+        for a, f in _of_axes(n, axes, numbers, "scales"):
             factors[a] = f
             # OpenVINO adds 1e-5 before it rounds down
             whole = f == int(f)
@@ -239,13 +242,22 @@ def interpolate(n: LayerNode) -> Result:
     )
 
 
+def _of_axes(
+    n: LayerNode, axes: Sequence[int], given: Sequence[_T], what: str
+) -> Iterator[tuple[int, _T]]:
+    """Each axis with what is given for it."""
+    if len(given) != len(axes):
+        n.bad(f"expected {what} for {len(axes)} axes, found {len(given)}")
+    return zip(axes, given, strict=True)
+
+
 def _first_interpolate(n: LayerNode, x: Value, mode: str) -> Result:
     """Resizing to sizes, as opset 1 defines it."""
     if n.attr_flag("antialias", False):
         n.unsupported("the antialias of opset 1")
     axes = n.axes(n.attr_ints("axes"), x.type.rank)
     sizes = list(x.type.shape)
-    for a, size in zip(axes, n.dims(n.input(1), "sizes"), strict=True):
+    for a, size in _of_axes(n, axes, n.dims(n.input(1), "sizes"), "sizes"):
         sizes[a] = size
     where = "align_corners" if n.attr_flag("align_corners", True) else "asymmetric"
     return _resized(n, x, resize.Resize(tuple(sizes), (), mode, where, "simple"))

@@ -50,6 +50,8 @@ def _form(n: LayerNode, kind: str, lengths: Value | None) -> Recurrence:
     if n.attr_flag("input_forget", False) or n.attr_string("weights_format", "fico") != "fico":
         n.unsupported("coupled gates, and gates in another order than forget, input, cell, output")
     clip = n.attr_float("clip", 0)
+    if not clip >= 0:
+        n.bad(f"clip: expected a number from 0, found {clip}")
     linear = kind == "GRU" and n.attr_flag("linear_before_reset", False)
     return Recurrence(kind, clip or None, linear, False, lengths, n.attr_int("hidden_size", low=1))
 
@@ -77,6 +79,8 @@ def _ordered(n: LayerNode, v: Value, form: Recurrence) -> Value:
 
 def _stored(n: LayerNode, form: Recurrence, at: int, is_cell: bool) -> _Stored:
     """The weights, from input number `at` on.  Those of a cell have no axis of directions."""
+    if len(n.slots) > at + 3:
+        n.unsupported("peepholes")
     values = [n.optional(at + i) for i in range(3)]
     if is_cell:
         values = [None if v is None else n.add(shape.Unsqueeze((0,)), v) for v in values]
@@ -116,8 +120,6 @@ def one_step(n: LayerNode) -> Result:
     kind = n.layer.kind.removesuffix("Cell")
     states = 2 if kind == "LSTM" else 1
     form = _form(n, kind, None)
-    if len(n.slots) > 1 + states + 3:
-        n.unsupported("peepholes")
     stored = _stored(n, form, 1 + states, True)
     cell = _cell(n, stored, _functions(n, kind), 0)
     before = [n.input(1 + i) for i in range(states)]
@@ -126,9 +128,21 @@ def one_step(n: LayerNode) -> Result:
 
 def _lengths(n: LayerNode, value: Value, x: Value) -> Value | None:
     """The lengths of sequences; None if all sequences have all steps."""
-    held = n.builder.contents(value)
-    if held is not None and all(same_dim(d, x.type.shape[1]) for d in held.flat):
+    if not value.dtype.is_int or value.type.rank != 1:
+        n.bad(f"the lengths of sequences: expected a list of integers, found {value.type}")
+    steps, held = x.type.shape[1], n.builder.contents(value)
+    if held is not None and all(same_dim(d, steps) for d in held.flat):
         return None
+    known = n.known(value)
+    if known is not None and isinstance(steps, int):
+        if known.size and not 0 <= known.min() <= known.max() <= steps:
+            n.bad(f"the lengths of sequences: expected 0 to {steps}, found {known.tolist()}")
+        return value
+    lengths = value.cast(i64)
+    wrong = (lengths < 0) | (lengths > n.of_dims((steps,), ()))
+    n.builder.require_zero(
+        wrong.cast(i64).sum((0,)).reshape(1), "lengths below 0 or above the steps"
+    )
     return value
 
 
@@ -148,6 +162,9 @@ def sequence(n: LayerNode) -> Result:
     ways = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(direction)
     if ways is None or n.shape(stored.inputs)[0] != ways:
         n.bad(f"expected weights for direction {direction!r}, found {stored.inputs.type}")
+    for v in before:
+        if (n.extent(v, 1), n.extent(v, 2)) != (ways, form.hidden):
+            n.bad(f"expected states [batch, {ways}, {form.hidden}], found {v.type}")
     rows = x.transpose(1, 0, 2)
     made: list[tuple[Value, ...]] = []
     for way in range(ways):

@@ -108,6 +108,11 @@ def stft(n: LayerNode) -> Result:
     size = int(n.scalar(n.input(2), "the size of frames"))
     step = int(n.scalar(n.input(3), "the step of frames"))
     missing = size - n.extent(window, 0)
+    if missing < 0 or step < 1:
+        n.bad(
+            f"expected a window within a frame of {size} and steps from 1, found {window.type} "
+            f"and {step}"
+        )
     if missing:
         window = n.add(slicing.Pad((missing // 2, missing - missing // 2)), window)
     batch = x.type.shape[:-1]

@@ -129,6 +129,8 @@ def read(source: Source) -> Network:
     ends: dict[int, tuple[str, ...]] = {}
     for place in file.vector(nodes, "nodes"):
         number, layer = _layer(file, place, values)
+        if number in ends:
+            raise ModelError(f".tmfile: node number {number} is that of two nodes")
         ends[number] = layer.outputs
         if layer.kind not in (_kind(_CONSTANT_NODE), _kind(_INPUT_NODE)):
             layers[number] = layer
@@ -160,7 +162,8 @@ def _tensors(file: _File, places: Sequence[int], buffers: Sequence[int]) -> list
         _, buffer, dims, name, _, _, kind, type_ = file.table(place, "IIIIIiii", "a tensor")
         number = len(result)
         called = file.text(name, f"the name of tensor {number}") or f"tensor{number}"
-        called = f"{called}#{number}" if called in names else called
+        while called in names:
+            called = f"{called}#{number}"
         names.add(called)
         shape = file.vector(dims, f"the shape of tensor {called}", "i")
         if kind != _CONSTANT:
