@@ -170,7 +170,40 @@ def test_a_layer_whose_tiles_fit_no_buffer_stays_on_the_cpu(
     m = Model(np.int8)
     x = m.quantised(m.conv(m.quantised("x", 0.05), 16, 16, 3), 0.07)
     path = m.saved(tmp_path / "m.onnx", [1, 16, 5, 7], x)
-    with pytest.warns(FallbackWarning, match=r"1 layers .* conv \(no tiles fit the buffers\)"):
+    with pytest.warns(
+        FallbackWarning, match=r"1 layer of .* stays on the CPU: conv \(no tiles fit the buffers\)"
+    ):
+        assert calls(ts.compile(path, target="accel-sim")) == 0
+
+
+def _limited(m: Model, x: str) -> str:
+    limits = [m.constant(np.float32(v)) for v in (-1, 1)]
+    return m.quantised(m.node("Clip", [m.conv(x, 16, 16, 3), *limits]), 0.05)
+
+
+def _of_groups(group: int) -> Callable[[Model, str], str]:
+    return lambda m, x: m.quantised(m.conv(x, group, 16, 3, group=16 // group), 0.05)
+
+
+@pytest.mark.parametrize(
+    ("machine", "layer", "why"),
+    [
+        (Machine(), _limited, "its results are limited to less than 127"),
+        (Machine(block_out=4, block_in=4), _of_groups(8), "groups of 8 channels don't divide"),
+        (Machine(block_in=32), _of_groups(1), "blocks of 32 inputs don't divide blocks of 16"),
+    ],
+)
+def test_the_reason_why_a_layer_stays_is_its_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    machine: Machine,
+    layer: Callable[[Model, str], str],
+    why: str,
+):
+    monkeypatch.setattr("tilesmith.backend.accel.MACHINE", machine)
+    m = Model(np.int8)
+    path = m.saved(tmp_path / "m.onnx", [1, 16, 5, 6], layer(m, m.quantised("x", 0.05)))
+    with pytest.warns(FallbackWarning, match=rf"1 layer of .* stays on the CPU: conv \(.*{why}"):
         assert calls(ts.compile(path, target="accel-sim")) == 0
 
 

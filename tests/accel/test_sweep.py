@@ -11,6 +11,7 @@ import pytest
 from tilesmith.accel.clock import count_cycles
 from tilesmith.accel.convolution import Convolution, compiled
 from tilesmith.accel.machine import Machine
+from tilesmith.accel.report import hidden_latency
 from tilesmith.accel.sweep import Point, machines, pareto, sweep
 from tilesmith.cli import execute
 from tilesmith.support.cache import Cache
@@ -119,6 +120,7 @@ def test_layers_show_how_virtual_threads_hide_latency(
     rows = json.loads(capsys.readouterr().out)["layers"]
     assert sum(row["count"] for row in rows) == 4
     for row in rows:
+        assert row["threads"] == 2
         assert 0 < row["alone"] <= 1 and 0 < row["together"] <= 1 <= row["of_bound"]
     text = page.read_text()
     assert text.count("8 x 8, 16 to 32, 3 x 3 / 1") == 2 + 2 + 1  # points, bar, row
@@ -127,6 +129,14 @@ def test_layers_show_how_virtual_threads_hide_latency(
     assert "8 x 8, 16 to 32, 3 x 3 / 1" in capsys.readouterr().out
     assert execute([*words, "--predict"]) == 1
     assert "--vary and --predict are of sweep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("side", "threads"), [(7, 1), (8, 2)])
+def test_a_layer_tells_the_threads_of_its_tiles(side: int, threads: int):
+    conv = Convolution(inputs=16, outputs=16, height=side, width=side)
+    (told,) = hidden_latency({conv: 1}, Machine())
+    assert told.threads == threads
+    assert (told.alone == told.together) == (threads == 1)
 
 
 def test_a_model_without_layers_for_the_accelerator_is_refused(

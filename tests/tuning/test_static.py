@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,10 @@ from tilesmith.agent.board import build_agent
 from tilesmith.agent.settings import DEVICE_FILE, init
 from tilesmith.runtime.remote.device import RemoteDevice
 from tilesmith.search_space.records import Records
+from tilesmith.support.errors import DeviceError
 from tilesmith.tuning.devices import DeviceMeasurer
+from tilesmith.tuning.jobs import Argument, MeasurePlan, Runnable, save_arrays
+from tilesmith.tuning.static import measured_statically
 
 SIZE = 48
 
@@ -87,3 +92,19 @@ def test_a_board_with_another_processor_is_tuned(target, tmp_path: Path, monkeyp
     with Records(tmp_path / "cache" / "records.sqlite") as r:
         trials = r.trials()
     assert trials and {t.status for t in trials} <= {"ok", "slow", "worse", "unsettled"}
+
+
+@pytest.mark.parametrize("count", [np.nan, np.inf, -1, 0, 1.5, 2])
+def test_a_malformed_number_of_turns_is_an_error_of_the_device(monkeypatch, count: float) -> None:
+    monkeypatch.setattr("tilesmith.tuning.static.measuring_program", lambda *_: b"")
+    result = np.zeros(4, np.float32).tobytes()
+    body = result + np.float64([count, 0.1, 0.1]).tobytes() + result
+    device: Any = SimpleNamespace(
+        address="tcp://board", target=None, upload=lambda _: "",
+        link=SimpleNamespace(ask=lambda *_: SimpleNamespace(body=body)),
+    )  # fmt: skip
+    kernel = Runnable("k", b"", (), (Argument("f32", (4,)),))
+    arrays = io.BytesIO()
+    save_arrays(arrays, [], [[np.zeros(4, np.float32)]])
+    with pytest.raises(DeviceError, match="tcp://board: its answer about a candidate is malformed"):
+        measured_statically(device, arrays.getvalue(), kernel, kernel, MeasurePlan(1, (1e-3,)), 1)

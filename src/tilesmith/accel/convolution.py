@@ -275,9 +275,10 @@ def _divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
+@lru_cache(maxsize=64)
 def choose(conv: Convolution, machine: Machine, threads: int = 2) -> Tiles:
     """The tiles of least predicted time; for one thread if there are none for several, as where all
-    extents are odd.
+    extents are odd.  They are kept, since networks repeat layers.
 
     Raises ScheduleError if none fit.
     """

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,6 +46,8 @@ def offload(graph: Graph, machine: Machine) -> tuple[Graph, tuple[LeftLayer, ...
 
     def cast(r: Rewriter, n: Node) -> Result:
         found = _layer(r, n, machine)
+        if isinstance(found, _Left):
+            reasons[found.product] = found.why
         if not isinstance(found, _Layer):
             return None
         try:
@@ -110,6 +113,13 @@ class _Layer:
         return r.add(Reshape(self.result), r.add(Transpose((1, 0)), y))
 
 
+class _Left(NamedTuple):
+    """The result of a product that stays on the CPU, and why."""
+
+    product: Value
+    why: str
+
+
 class _Chain:
     """Walks from a value to what it is computed from, through nodes that nothing else reads."""
 
@@ -135,8 +145,10 @@ class _Chain:
         return None
 
 
-def _layer(r: Rewriter, cast: Node, machine: Machine) -> _Layer | None:
-    """The layer whose quantised result is that of a cast; None if it has another form."""
+def _layer(r: Rewriter, cast: Node, machine: Machine) -> _Layer | _Left | None:
+    """The layer whose quantised result is that of a cast, or why its product is none; None if it
+    has another form.
+    """
     to = cast.outputs[0].dtype
     chain = _Chain(r, cast.inputs[0])
     clip = chain.step(Clip)
@@ -152,19 +164,22 @@ def _layer(r: Rewriter, cast: Node, machine: Machine) -> _Layer | None:
     offset = chain.constant(Add) or (Add(), np.zeros((), np.float32))
     scale = chain.constant(Mul)
     wide = chain.step(Cast)
-    if least is None or scale is None or wide is None or wide.outputs[0].dtype is not f32:
+    if scale is None or wide is None or wide.outputs[0].dtype is not f32:
         return None
     bias = chain.constant(Sub, Add)
     node = chain.step(Conv) or chain.step(MatMul)
     result = [n for n in cast.outputs[0].shape if isinstance(n, int)]
     if node is None or len(result) < cast.outputs[0].type.rank:
         return None
+    product = node.outputs[0]
+    if least is None:
+        return _Left(product, "its results are limited to less than 127 before they are rounded")
     if isinstance(node.op, Conv):
         conv = _shapes(node, machine, bias is not None)
     else:
         conv = _dense(node, r.array(node.inputs[1]), bias is not None)
     if isinstance(conv, str):
-        return None
+        return _Left(product, conv)
     rows = [a.astype(np.float32) for _, a in (scale, offset)]
     behind = 2 if isinstance(node.op, Conv) else 0
     factors = [_of_channels(a, conv.outputs, behind) for a in rows]
@@ -173,7 +188,7 @@ def _layer(r: Rewriter, cast: Node, machine: Machine) -> _Layer | None:
         signed = -array if isinstance(op, Sub) else array
         factors.insert(0, _of_channels(signed.astype(np.int32), conv.outputs, behind))
     if any(a is None for a in factors):
-        return None
+        return _Left(product, "its bias, scale or offset isn't one number for each channel")
     words = np.stack([a.view(np.int32) for a in factors if a is not None])
     return _Layer(node, conv, words, least, tuple(result))
 
@@ -241,8 +256,13 @@ def _shapes(node: Node, machine: Machine, has_bias: bool) -> Convolution | str:
         inputs=inputs, outputs=outputs, height=height, width=width, kernel=(kh, kw),
         stride=strides.pop(), padding=padding, has_bias=has_bias, groups=op.groups,
     )  # fmt: skip
-    if not conv.has_blocks(machine):
+    if machine.block_out % conv.group and conv.groups > 1:
         return f"its groups of {conv.group} channels don't divide blocks of {machine.block_out}"
+    if not conv.has_blocks(machine):
+        return (
+            f"it has groups, and blocks of {machine.block_in} inputs don't divide blocks of "
+            f"{machine.block_out} results"
+        )
     return conv
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tilesmith.runtime.program import Program
 
 from .clock import Counts, count_cycles, cycles_of
-from .convolution import Convolution, compiled
+from .convolution import Convolution, choose, compiled
 from .hosted import NAME, layer_of
 from .machine import Machine
 from .prepared import prepared
@@ -54,12 +54,15 @@ class HiddenLatency:
 
     conv: its shapes.
     count: how many layers of the model have them.
+    threads: the virtual threads of its tiles: two, of which one loads while the other one computes;
+        one if no tiles for two fit.
     alone: counts with one virtual thread.
-    together: counts with two, of which one loads while the other one computes.
+    together: counts with `threads`.
     """
 
     conv: Convolution
     count: int
+    threads: int
     alone: Counts
     together: Counts
 
@@ -75,6 +78,7 @@ def hidden_latency(layers: Mapping[Convolution, int], machine: Machine) -> list[
         HiddenLatency(
             conv,
             count,
+            choose(conv, machine, 2).threads,
             *(
                 count_cycles(compiled(conv, machine, threads=threads).program, machine)
                 for threads in (1, 2)

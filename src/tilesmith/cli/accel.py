@@ -128,6 +128,7 @@ def _show_layers(model: Path, layers: Layers, html: Path | None, json: bool) -> 
         {
             "layer": described(x.conv),
             "count": x.count,
+            "threads": x.threads,
             "alone": x.alone.utilisation,
             "together": x.together.utilisation,
             "cycles": x.together.cycles,
@@ -139,12 +140,12 @@ def _show_layers(model: Path, layers: Layers, html: Path | None, json: bool) -> 
         print_json({"model": str(model), "layers": rows})
         return
     cells = [
-        (r["layer"], r["count"], f"{r['alone']:.0%}", f"{r['together']:.0%}", r["cycles"],
-         f"{r['of_bound']:.2f}")
+        (r["layer"], r["count"], f"{r['alone']:.0%}", r["threads"], f"{r['together']:.0%}",
+         r["cycles"], f"{r['of_bound']:.2f}")
         for r in rows
     ]  # fmt: skip
     print_table(
-        ("layer", ">count", ">1 thread", ">2 threads", ">cycles", ">of bound"), cells,
+        ("layer", ">count", ">1 thread", ">threads", ">together", ">cycles", ">of bound"), cells,
         title="utilisation of the matrix unit",
     )  # fmt: skip
 

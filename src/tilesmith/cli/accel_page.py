@@ -90,17 +90,17 @@ def layers_page(title: str, layers: Sequence[HiddenLatency], machine: Machine) -
         _roofline(layers, machine),
         "Roofline: multiplications in a cycle against multiplications for each byte that is read. "
         "The line is the bound of the read channel, then of the matrix unit. Circles: one virtual "
-        "thread; squares: two.",
+        "thread; squares: as many as the table says.",
     ) + figure(
         bars("Utilisation of the matrix unit", lengths),
         "Percent of the cycles in which the matrix unit works: outlined with one virtual thread, "
-        "filled with two.",
+        "filled with as many as the table says.",
     )
-    columns = ("layer", "*count", "*cycles, 1 thread", "*cycles, 2 threads", "*bound")
+    columns = ("layer", "*count", "*cycles, 1 thread", "*threads", "*cycles together", "*bound")
     rows = [
         [
             f'<td class="name">{escape(shapes(x.conv))}</td>',
-            *map(cell, (x.count, x.alone.cycles, x.together.cycles, x.together.bound)),
+            *map(cell, (x.count, x.alone.cycles, x.threads, x.together.cycles, x.together.bound)),
         ]
         for x in layers
     ]

@@ -400,9 +400,11 @@ def warn_of_left(program: Program) -> None:
     from tilesmith.graph.left import LeftLayer, counted
 
     left = [LeftLayer(*x) for x in program.metadata["left"]]
+    many = len(left) > 1
+    layers, stay, them = ("layers", "stay", "them") if many else ("layer", "stays", "it")
     warnings.warn(
-        f"{len(left)} layers of target {program.target.name!r} stay on the CPU: {counted(left)}; "
-        'fallback="error" refuses them',
+        f"{len(left)} {layers} of target {program.target.name!r} {stay} on the CPU: "
+        f'{counted(left)}; fallback="error" refuses {them}',
         FallbackWarning,
         stacklevel=3,
     )

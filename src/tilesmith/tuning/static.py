@@ -58,10 +58,10 @@ def measured_statically(
         told = bytes(device.link.ask(Kind.EXEC, fields, body, limit).body)
     except EndedError as e:
         return Answer(e.cause, text=str(e))
-    before, told = told[: _size(candidate)], told[_size(candidate) :]
-    count = int(np.frombuffer(told[:8], np.float64)[0]) if len(told) >= 8 else 0
-    times, after = told[8 : 8 + 16 * count], told[8 + 16 * count :]
-    if not count or len(after) != _size(candidate):
+    size = _size(candidate)
+    before, times, after = told[:size], told[size : len(told) - size], told[len(told) - size :]
+    turns = _turns(times)
+    if not turns:
         raise DeviceError(f"device {device.address}: its answer about a candidate is malformed")
     references = load_references(io.BytesIO(arrays), candidate.outputs)
     if fault := fault_of(candidate.outputs, _results(candidate, before), references, plan.bounds):
@@ -70,9 +70,19 @@ def measured_statically(
         fault = fault_of(candidate.outputs, _results(candidate, after), references, plan.bounds)
         if fault:
             return Answer("wrong", text=f"{fault}, not always")
-    turns = np.frombuffer(times, np.float64).reshape(-1, 2)
-    ours, theirs, _ = least_times([(float(a), float(b)) for a, b in turns])
+    ours, theirs, _ = least_times(turns)
     return judged(ours, theirs, plan)
+
+
+def _turns(content: bytes) -> list[tuple[float, float]]:
+    """Seconds of the candidate and of the baseline in each turn, which their number precedes, all
+    as f64; none if the content is malformed.
+    """
+    if len(content) % 16 != 8:
+        return []
+    count, *seconds = np.frombuffer(content, np.float64).tolist()
+    is_whole = 2 * count == len(seconds) and all(0 <= s < math.inf for s in seconds)
+    return list(zip(seconds[::2], seconds[1::2], strict=True)) if is_whole else []
 
 
 def measuring_program(kernels: Sequence[Runnable], target: Target) -> bytes:
