@@ -130,6 +130,12 @@ def _sums() -> hl.Func:
         (lambda f: hl.ImageParam(hl.Int(8), 1).channels(), "has 1 dimensions, found number 2"),
         (lambda f: hl.ImageParam(hl.Int(8), 1).set_estimates([]), "expected 1 values"),
         (lambda f: hl.GeneratorParam(2).checked("size", "abc"), "size: expected 2 or the like"),
+        (lambda f: hl.GeneratorParam(True).checked("on", "maybe"), "on: expected true, false, "),
+        (lambda f: f.realize([True, 2]), "expected sizes or a Buffer"),
+        (lambda f: hl.Buffer(hl.UInt(8), [4]).fill(300), "expected a number of type u8, found 300"),
+        (lambda f: hl.Buffer(hl.UInt(8), [4]).__setitem__(0, 2.5), "of type u8, found 2.5"),
+        (lambda f: hl.Param(hl.Float(16), 70000), "expected a number of type f16, found 70000"),
+        (lambda f: hl.Param(hl.Float(32), "p", 10**400), "type f32, found an integer of 1329 bits"),
     ],
 )
 def test_wrong_arguments_are_refused(make: Callable[[hl.Func], Any], message: str) -> None:
@@ -142,6 +148,9 @@ def test_wrong_arguments_are_refused(make: Callable[[hl.Func], Any], message: st
     [
         (lambda f: f[x, y][3], "expected the number of one of its 1 values"),
         (lambda f: hl.Expr() + 1, "which stands for none"),
+        (lambda f: hl.min(), "min: expected operands, found none"),
+        (lambda f: hl.mux(x, []), "mux: expected values to choose from"),
+        (lambda f: hl.mux(x, 3), "values: expected a list, found 3"),
         (lambda f: hl.select(x > 2, (1, 2), (1, 2, 3)), "two tuples of one length"),
         (lambda f: hl.select(x > 2, (1, 2), 3), "two tuples of one length"),
     ],
@@ -225,6 +234,14 @@ def test_a_buffer_of_a_buffer_has_its_coordinates() -> None:
     first.set_min([7])
     assert hl.Buffer(first)[8] == 1
     assert first.copy()[8] == 1
+
+
+def test_a_buffer_with_its_axes_exchanged_exchanges_its_coordinates() -> None:
+    b = hl.Buffer(np.arange(6).reshape(2, 3))
+    b.set_min([10, 20])
+    turned = hl.Buffer(b, reverse_axes=False)
+    assert turned.mins == [20, 10]
+    assert turned[21, 12] == b[12, 21] == 5
 
 
 def test_rfactor_refuses_steps_that_it_would_lose() -> None:

@@ -118,6 +118,78 @@ def test_dense():
     tvm.testing.assert_allclose(_run(topi.nn.dense, x, w, b), x @ w.T + b, rtol=1e-4, atol=1e-5)
 
 
+def test_arguments_without_names_have_the_order_of_topi():
+    x = _random(2, 8, 3, 3)
+    by_place = _run(lambda t: topi.nn.lrn(t, 5, 1, 1e-2, 0.5, 3.0), x)
+    by_name = _run(lambda t: topi.nn.lrn(t, size=5, axis=1, alpha=1e-2, beta=0.5, bias=3.0), x)
+    np.testing.assert_array_equal(by_place, by_name)
+    equal = np.float32([[1, 1, 0], [0, 2, 2]])
+    assert _run(lambda t: topi.argmax(t, 1, False, True), equal).tolist() == [1, 2]
+    assert _run(lambda t: topi.argmax(t, 1, True, False), equal).tolist() == [[0], [1]]
+
+
+def test_operands_after_attributes_have_their_places():
+    places = np.int32([[0, 1], [1, 0]])
+    x = _random(2, 2)
+    found = _run(lambda t, i: topi.gather(t, 1, i), x, places)
+    np.testing.assert_array_equal(found, np.take_along_axis(x, places, 1))
+    x = _random(1, 2, 3, 4)
+    found = _run(lambda t: topi.layout_transform(t, "NCHW", "NHWC"), x)
+    np.testing.assert_array_equal(found, x.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda i: topi.multiply(i, 0.5),
+        lambda i: topi.greater(i, 2.5),
+        lambda i: topi.add(i, 300),
+        lambda i: topi.add(i, -1),
+        lambda i: topi.add(i, "a"),
+        lambda i: topi.add(topi.cast(i, "float16"), 70000.0),
+        lambda i: topi.add(topi.cast(i, "float32"), 16777217),
+        lambda i: topi.where(topi.greater(i, 2), i, 0.5),
+    ],
+)
+def test_a_number_that_the_tensors_type_does_not_hold_is_refused(make: Any):
+    with pytest.raises(UsageError, match=r"expected a .*number"):
+        make(te.placeholder((3,), "uint8", name="i"))
+
+
+def test_numbers_have_the_type_of_the_tensors():
+    x = np.int32([1, 5])
+    found = _run(lambda t: topi.where(topi.greater(t, 2), 7, topi.multiply(t, 2.0)), x)
+    assert found.dtype == np.int32
+    assert found.tolist() == [2, 7]
+    with pytest.raises(UsageError, match=r"topi\.where: expected tensors, found \(5, 7\)"):
+        topi.where(te.placeholder((3,), "bool", name="c"), 5, 7)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda x: topi.exp(x, 3), "expected no argument number 2"),
+        (lambda x: topi.add(x, 3, 4), "expected no argument number 3"),
+        (lambda x: topi.argsort(x, 0), "expected no argument number 2"),
+        (lambda x: topi.exp(x, "float32"), "give attributes by name"),
+        (lambda x: topi.max(x, 0, True, True), "give attributes by name, found True"),
+        (lambda x: topi.max(x, 0, axis=1), "axis once"),
+        (lambda x: topi.one_hot(x), "one_hot: not enough values"),
+        (
+            lambda x: topi.one_hot(topi.cast(x, "int32"), 1, 0, 4, -1, "float32"),
+            "constants of one element",
+        ),
+        (lambda x: topi.elemwise_sum([]), "found none"),
+        (lambda x: topi.elemwise_sum([3]), r"xs\[0\]: expected a Tensor, found 3"),
+        (lambda x: topi.full(3, "float32", 0.0), "shape: expected a list, found 3"),
+        (lambda x: topi.nn.pad(x, (1, 1), (0,)), "as many numbers before as after"),
+    ],
+)
+def test_wrong_arguments_are_refused(make: Any, message: str):
+    with pytest.raises((ModelError, UsageError), match=message):
+        make(te.placeholder((2, 3), name="x"))
+
+
 def test_what_does_not_fit_is_refused():
     x = te.placeholder((2, 3), name="x")
     with pytest.raises(ModelError):

@@ -10,7 +10,7 @@ import tilesmith.compat.tvm as tvm
 from tilesmith.compat.tvm import relay
 from tilesmith.compat.tvm.contrib import graph_executor
 from tilesmith.compat.tvm.relay import testing
-from tilesmith.support.errors import UsageError
+from tilesmith.support.errors import ModelError, UsageError
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((2, 3, 8, 8)).astype(np.float32)
@@ -122,6 +122,27 @@ def test_attributes_of_python_and_of_numpy_are_one_text(kind):
     assert "clip(%x, a_min=0.5f64, a_max=6)" in text
 
 
+def test_arguments_without_names_are_attributes_and_operands_in_tvms_order():
+    x, places = relay.var("x", shape=(2, 3)), relay.var("i", shape=(2, 2), dtype="int64")
+    a, i = np.float32([[3, 1, 2], [4, 6, 5]]), np.int64([[0, 2], [1, 1]])
+    out = relay.Tuple([relay.cumsum(x, 1), relay.argsort(x, 0), relay.gather(x, 1, places),
+                       relay.nn.l2_normalize(x, 1e-5, [1]),
+                       relay.nn.pad(x, ((0, 0), (1, 0)), 7.0)])  # fmt: skip
+    sums, order, gathered, normal, padded = run(relay.Function([x, places], out), a, i)
+    np.testing.assert_array_equal(sums, np.cumsum(a, 1))
+    np.testing.assert_array_equal(order, np.argsort(a, 0))
+    np.testing.assert_array_equal(gathered, np.take_along_axis(a, i, 1))
+    np.testing.assert_allclose(normal, a / np.linalg.norm(a, axis=1, keepdims=True), rtol=1e-6)
+    np.testing.assert_array_equal(padded, np.pad(a, ((0, 0), (1, 0)), constant_values=7))
+
+
+@pytest.mark.parametrize("make", [lambda x: relay.exp(x, 3), lambda x: relay.add(x, 3.0, 4)])
+def test_an_operand_that_an_operator_does_not_read_is_refused(make):
+    x = relay.var("x", shape=(1, 8))
+    with pytest.raises(ModelError, match="expected no argument number"):
+        run(relay.Function([x], make(x)), np.zeros((1, 8), np.float32))
+
+
 def test_workloads_and_passes_of_the_tutorials():
     mod, params = testing.resnet.get_workload(num_layers=18, image_shape=(3, 32, 32))
     values = {k: v.numpy() for k, v in params.items()}
@@ -160,6 +181,14 @@ def test_workloads_and_passes_of_the_tutorials():
         (lambda x: [*relay.nn.relu(x)], "expected a call with several results"),
         (lambda x: relay.clip(x, 0, 1, 2), "give attributes by name"),
         (lambda x: relay.var("y", shape=(1,), dtype="float7"), "expected an element type of TVM"),
+        (lambda x: relay.exp(x, "float32"), "exp: .* give attributes by name"),
+        (lambda x: relay.nn.relu(None), "expected a tensor or a number as operand, found None"),
+        (lambda x: relay.var("y", shape=3), "shape: expected a list or None, found 3"),
+        (lambda x: relay.var("y", 3), "type_annotation: expected a TensorType or None, found 3"),
+        (lambda x: relay.TensorType(3), "shape: expected a list, found 3"),
+        (lambda x: relay.const("a"), "expected a number or an array"),
+        (lambda x: relay.const(2**40), "expected integers of int32"),
+        (lambda x: [*relay.split(x, 2.5)], "indices_or_sections of integers, found 2.5"),
         (lambda x: relay.split(x)[0], "split: expected indices_or_sections"),
         (lambda x: str(relay.Function([x], relay.clip(x, 0, np.inf))), "finite numbers.*inf"),
         (lambda x: str(relay.Function([x], relay.clip(x, float("nan"), 1))), "finite numbers.*nan"),

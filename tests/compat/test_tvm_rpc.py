@@ -57,6 +57,13 @@ def test_a_local_session_runs_a_model_here(library: Path) -> None:
 def test_what_agents_do_not_do_is_refused_with_the_way_to_it() -> None:
     with pytest.raises(UsageError, match="get_function has no counterpart: use load_module"):
         rpc.LocalSession().get_function("f")
+    for kind in ("cuda", "opencl"):
+        with pytest.raises(UsageError, match="since agents run no GPUs"):
+            rpc.LocalSession().device(kind)
+    assert rpc.LocalSession().device("llvm") == tvm.cpu()
+    for name in ("", "abacus"):
+        with pytest.raises(UsageError, match="device: expected cpu, llvm"):
+            tvm.device(name)
     with pytest.raises(UsageError, match="expected an address such as tls://board"):
         rpc.connect("a/b")
     with pytest.raises(UsageError, match="fetch http://x yourself"):

@@ -98,6 +98,26 @@ def test_lines_that_are_no_measurement_are_refused(tmp_path: Path):
         autotvm.get_config()
 
 
+def test_wrong_arguments_of_searches_are_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="expected an AutoTVM log, found No such file"):
+        autotvm.apply_history_best(str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="func: expected a function or a string, found 3"):
+        auto_scheduler.SearchTask(3, [1])  # type: ignore[arg-type]
+
+
+def test_sizes_without_a_tail_divide_the_loop():
+    @autotvm.template("even")
+    def template():
+        config = autotvm.get_config()
+        config.define_split("s", 12, policy="verbose", no_tail=True)
+        with pytest.raises(TypeError, match="num_output"):
+            config.define_split("t", 12, num_output=3)  # type: ignore[call-arg]
+        return [], []
+
+    space = autotvm.task.create("even", (), "llvm").config_space
+    assert {12 % n for (n,) in space.space_map["s"].options} == {0}
+
+
 @pytest.mark.parametrize(
     "declare, message",
     [
@@ -107,6 +127,12 @@ def test_lines_that_are_no_measurement_are_refused(tmp_path: Path):
             lambda c: c.define_split("s", 8, filter=lambda e: False),
             "'s': expected values",
         ),
+        (lambda c: c.define_split("s", 8, num_outputs=0), "num_outputs from 1"),
+        (
+            lambda c: c.define_split("s", 8, num_outputs=3, candidate=[[-1, 4]]),
+            "candidates of 3 sizes",
+        ),
+        (lambda c: c.define_split("s", 8, policy="candidate", candidate=4), "candidate: expected"),
         (lambda c: c.define_knob("k", []), "'k': expected values to choose from, found none"),
         (lambda c: c.define_reorder("r", [1, 2], "candidate", [[1, 3]]), "its own loops"),
         (lambda c: c.define_reorder("r", [1, 2], "some"), "expected the policy all, identity"),

@@ -99,6 +99,17 @@ class Dimensional:
         return self.dim(2).extent()
 
 
+def number_of(value: Any, dtype: DType, name: str) -> bool | int | float:
+    """`value` as a number of Python.  Raises UsageError for one that the type does not hold."""
+    number = value.item() if isinstance(value, np.generic) else value
+    is_bool = type(number) is bool
+    if type(number) not in (bool, int, float) or dtype.is_bool != is_bool or not (
+        is_bool or fits(number, dtype)
+    ):  # fmt: skip
+        raise UsageError(f"{name}: expected a number of type {dtype}, found {shown(value)}")
+    return number
+
+
 def zeros(sizes: Sequence[int], dtype: DType) -> np.ndarray:
     """An array of sizes that are given innermost first.  Raises UsageError for negative ones."""
     if any(n < 0 for n in sizes):
@@ -153,6 +164,8 @@ class Buffer(Dimensional):
                 array = array.T
         self.array = array
         self.mins = list(data.mins) if isinstance(data, Buffer) else [0] * array.ndim
+        if not reverse_axes:
+            self.mins.reverse()
         self._name = name or "buffer"
         self.source = Source(self, 0, self._name, to_dtype(array.dtype))
 
@@ -180,7 +193,8 @@ class Buffer(Dimensional):
         self.mins = one_each(mins, self.array.ndim, f"{self._name}.set_min")
 
     def fill(self, value: Any) -> None:
-        self.array[...] = value
+        """Set all elements to a number.  Raises UsageError for one that the type excludes."""
+        self.array[...] = number_of(value, self.source.dtype, self._name)
 
     def copy(self) -> Buffer:
         made = Buffer(self, name=self._name)
@@ -195,7 +209,8 @@ class Buffer(Dimensional):
         return read(self.source, self.array.ndim, where)
 
     def __setitem__(self, where: Any, value: Any) -> None:
-        self.array[self._place(where if isinstance(where, tuple) else (where,))] = value
+        place = self._place(where if isinstance(where, tuple) else (where,))
+        self.array[place] = number_of(value, self.source.dtype, self._name)
 
     def _place(self, places: Sequence[int]) -> tuple[int, ...]:
         if len(places) != self.array.ndim:
@@ -374,12 +389,7 @@ class Param(Expr):
 
     def _checked(self, value: Any) -> Any:
         """`value` as a number.  Raises UsageError for one that the type or the range excludes."""
-        number = value.item() if isinstance(value, np.generic) else value
-        dtype, kinds = self.ir.dtype, (bool, int, float)
-        if type(number) not in kinds or dtype.is_bool != (type(number) is bool) or not (
-            dtype.is_bool or fits(number, dtype)
-        ):  # fmt: skip
-            raise UsageError(f"{self._name}: expected a number of type {dtype}, found {value!r}")
+        number = number_of(value, self.ir.dtype, self._name)
         if not self._low <= number <= self._high:
             raise UsageError(f"{self._name}: expected {self._low} to {self._high}, found {value!r}")
         return number

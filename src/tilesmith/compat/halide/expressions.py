@@ -6,7 +6,8 @@ value, Halide's language leaves the result undefined.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from tilesmith.ir.dtypes import DType, bool_
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Const, const
 from tilesmith.ir.intrinsics import call
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import ExpressionError
 
 from .element_types import Type, as_type, promoted
@@ -186,10 +188,16 @@ def index_of(value: Any) -> ir.Expr:
 
 
 def fits(number: int | float, dtype: DType) -> bool:
-    """Whether a value of type `dtype` can be `number`."""
-    if isinstance(number, float):
-        return dtype.is_float
-    return dtype.is_float or (not dtype.is_bool and dtype.min <= number <= dtype.max)
+    """Whether a value of type `dtype` can be `number`; fractions of a float type are rounded."""
+    if dtype.is_float:
+        try:
+            given = float(number)
+        except OverflowError:
+            return False
+        with np.errstate(over="ignore"):
+            made = dtype.numpy.type(given)
+        return bool(np.isfinite(made)) or not math.isfinite(given)
+    return isinstance(number, int) and not dtype.is_bool and dtype.min <= number <= dtype.max
 
 
 def matched(a: Any, b: Any) -> tuple[ir.Expr, ir.Expr, bool]:
@@ -310,8 +318,11 @@ def select(cond: Any, if_true: Any, if_false: Any, *more: Any) -> Expr:
     return Expr(ir.select(as_expr(cond).ir, a, b), is_coordinate)
 
 
-def mux(index: Any, values: Any) -> Expr:
+@checked(ExpressionError)
+def mux(index: Any, values: Sequence[Any]) -> Expr:
     """The value of number `index`, or the last one if there is no such value."""
+    if not values:
+        raise ExpressionError("mux: expected values to choose from, found none")
     *first, last = values
     made = as_expr(last)
     for n, value in reversed(list(enumerate(first))):
@@ -320,8 +331,10 @@ def mux(index: Any, values: Any) -> Expr:
 
 
 def _folded(op: str) -> Callable[..., Expr]:
-    def fold(a: Any, *more: Any) -> Expr:
-        return as_expr(reduce(lambda x, y: binary(op, x, y), more, a))
+    def fold(*operands: Any) -> Expr:
+        if not operands:
+            raise ExpressionError(f"{op}: expected operands, found none")
+        return as_expr(reduce(lambda x, y: binary(op, x, y), operands))
 
     fold.__name__ = op
     fold.__doc__ = f"The {op}imum of the operands."

@@ -39,6 +39,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+_TRUTHS = {"true": True, "false": False, "True": True, "False": False, "1": True, "0": False}
+"""The words of a truth value."""
+
+
 @dataclass(frozen=True)
 class GeneratorParam:
     """A number, text, type or truth value that is known before a pipeline is defined.
@@ -56,11 +60,10 @@ class GeneratorParam:
         kind = type(self.default)
         if isinstance(value, str) and kind is not str:
             try:
-                value = value in ("1", "true", "True") if kind is bool else kind(value)
-            except ValueError:
-                raise UsageError(
-                    f"{name}: expected {self.default!r} or the like, found {value!r}"
-                ) from None
+                value = _TRUTHS[value] if kind is bool else kind(value)
+            except (KeyError, ValueError):
+                wanted = ", ".join(_TRUTHS) if kind is bool else f"{self.default!r} or the like"
+                raise UsageError(f"{name}: expected {wanted}, found {value!r}") from None
         if (self.low is not None and value < self.low) or (
             self.high is not None and value > self.high
         ):

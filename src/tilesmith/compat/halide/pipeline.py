@@ -72,7 +72,7 @@ class Pipeline:
             results = [given if isinstance(given, Buffer) else Buffer(given)]
         else:
             sizes = list(given) if several else [given]
-            if not all(isinstance(n, (int, np.integer)) for n in sizes):
+            if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in sizes):
                 raise UsageError(f"realize: expected sizes or a Buffer, found {shown(given)}")
             results = [Buffer(zeros(sizes, s.dtype)) for s in sources]
         self._run(sources, results, None if target is None else target.level)

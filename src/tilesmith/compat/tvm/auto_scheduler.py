@@ -12,6 +12,7 @@ from tilesmith import te
 from tilesmith.driver import Session
 from tilesmith.search_space.records import Trial
 from tilesmith.strategy.sketch import generated
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import DAMAGED, ModelError, UsageError
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, values_from_json
 from tilesmith.tuning.template import tune_expression
@@ -75,6 +76,7 @@ class SearchTask:
     workload_key: its name and arguments as text.
     """
 
+    @checked(UsageError)
     def __init__(
         self,
         func: Callable[..., Sequence[te.Tensor]] | str,

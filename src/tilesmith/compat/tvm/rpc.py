@@ -64,11 +64,17 @@ class RPCSession:
         exe = load_module(self._files[path]).executable
         return ExecutorFactoryModule(exe if self._remote is None else exe.deploy(self._remote))
 
+    @checked(UsageError)
     def cpu(self, dev_id: int = 0) -> Device:
         return cpu(dev_id)
 
+    @checked(UsageError)
     def device(self, dev_type: str = "cpu", dev_id: int = 0) -> Device:
-        return device(dev_type, dev_id)
+        """A device of the machine.  Raises UsageError for a GPU."""
+        made = device(dev_type, dev_id)
+        if made.kind != "cpu":
+            elsewhere("rpc.RPCSession", "cuda", _OF_SESSIONS)
+        return made
 
     def __getattr__(self, name: str) -> NoReturn:
         elsewhere("rpc.RPCSession", name, _OF_SESSIONS)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from tilesmith.runtime.arguments import KernelFunction
 from tilesmith.runtime.executable import Executable
+from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
 
 
@@ -33,10 +34,21 @@ class Device:
         """Calls have ended when they return, so there is nothing to wait for."""
 
 
+_KINDS = {
+    **dict.fromkeys(("cpu", "llvm", "c"), "cpu"),
+    **dict.fromkeys(("cuda", "gpu", "nvptx"), "cuda"),
+    **dict.fromkeys(("opencl", "cl"), "opencl"),
+}
+"""The kind of device of each of TVM's names."""
+
+
+@checked(UsageError)
 def device(dev_type: str, dev_id: int = 0) -> Device:
-    """The device of a target's kind; "llvm" and "c" are the CPU."""
-    kind = dev_type.split()[0]
-    return Device("cpu" if kind in ("llvm", "c", "cpu") else kind, dev_id)
+    """The device of a target's kind; "llvm" and "c" are the CPU.  Raises UsageError for others."""
+    kind = _KINDS.get(dev_type.partition(" ")[0])
+    if kind is None:
+        raise UsageError(f"device: expected {', '.join(_KINDS)}, found {dev_type!r}")
+    return Device(kind, dev_id)
 
 
 cpu, cuda, opencl = (partial(Device, kind) for kind in ("cpu", "cuda", "opencl"))

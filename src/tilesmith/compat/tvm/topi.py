@@ -26,13 +26,14 @@ from tilesmith.ir.dtypes import DType
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
-from tilesmith.support.arguments import shown
-from tilesmith.support.errors import UsageError
+from tilesmith.support.arguments import checked, shown
+from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.te.tensor import Placeholder, producers_first
 from tilesmith.tuning.template import auto_schedule
 
 from ..names import elsewhere
-from .relay.expressions import Namespace, divided, import_function, operator_names
+from .positions import TOPI, divided
+from .relay.expressions import Namespace, import_function, operator_names
 from .target import Target
 
 
@@ -44,11 +45,14 @@ class _Operands:
         self._tensors: dict[Value, te.Tensor] = {}
 
     def value(self, operand: Any, like: DType) -> Any:
-        """A tensor or a number, which gets the type `like`, as a value; a list as a tuple."""
+        """A tensor or a number, which gets the type `like`, as a value; a list as a tuple.
+
+        Raises UsageError for a number that `like` does not hold.
+        """
         if isinstance(operand, (list, tuple)):
             return tuple(self.value(o, like) for o in operand)
         if not isinstance(operand, te.Tensor):
-            return self._builder.constant(np.asarray(operand, like.numpy))
+            return self._builder.constant(_held(operand, like))
         name = f"x{len(self._tensors)}"
         made = self._builder.input(name, TensorType(operand.dtype, operand.shape))
         self._tensors[made] = operand
@@ -73,6 +77,23 @@ class _Operands:
         return found[0] if len(found) == 1 else found
 
 
+def _held(number: Any, dtype: DType) -> np.ndarray:
+    """A number as an element of `dtype`.  Fractions of a float type are rounded."""
+    given = np.asarray(number)
+    if given.dtype.kind in "biuf":
+        with np.errstate(all="ignore"):
+            made = given.astype(dtype.numpy)
+        is_rounded = dtype.is_float and given.dtype.kind == "f"
+        if is_rounded and np.array_equal(np.isfinite(made), np.isfinite(given)):
+            return made
+        if made.tolist() == given.tolist():  # Python compares integers and floats exactly
+            return made
+    raise UsageError(
+        f"topi: expected a number that the type {type_name(dtype)} of the tensors holds, found "
+        f"{shown(number)}; cast a tensor first"
+    )
+
+
 def _constant(array: np.ndarray) -> te.Tensor:
     if array.size != 1:
         raise UsageError(f"topi: expected constants of one element, found shape {array.shape}")
@@ -88,20 +109,42 @@ def apply(op: Op, *inputs: te.Tensor) -> Any:
     return operands.results(flat(b.add(op, *(operands.value(t, t.dtype) for t in inputs))))
 
 
-def _applied(name: str, *args: Any, **attributes: Any) -> Any:
-    """The tensors of an operator of Relay: operands, then attributes in TVM's order or by name."""
+def _applied(name: str, *given: Any, **attributes: Any) -> Any:
+    """The tensors of an operator of Relay for its operands and attributes.
+
+    Raises UsageError for operands without a tensor and numbers that its type does not hold,
+    ModelError or UnsupportedError for a call that the operator does not have.
+    """
     b = FoldingBuilder()
     operands = _Operands(b)
-    given, more = divided(name, args)
-    types = [x.dtype for x in flat(_plain(given)) if isinstance(x, te.Tensor)]
+    typed = given[1:] if name == "where" else given  # the condition has a type of its own
+    types = [x.dtype for x in flat(_plain(typed)) if isinstance(x, te.Tensor)]
     if not types:
-        raise UsageError(f"topi.{name}: expected tensors, found {shown(args)}")
+        raise UsageError(f"topi.{name}: expected tensors, found {shown(typed)}")
     slots = operands.value(given, types[0])
-    made = {k: _plain(v) for k, v in {**more, **attributes}.items()}
+    made = {k: _plain(v) for k, v in attributes.items()}
     node = RelayNode(b, name, "", _no_graph, _no_graph, name, slots, made)
-    results = flat(import_function(f"topi.{name}", name)(node))
+    function = import_function(f"topi.{name}", name)
+    try:
+        results = flat(function(node))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as e:
+        # The call has operands or numbers that the import function does not expect.
+        raise ModelError(f"topi.{name}: {e}") from e
     node.check_all_read()
     return operands.results(results)
+
+
+def _by_place(name: str) -> Callable[..., Any]:
+    """The function of TVM's topi for an operator of Relay."""
+
+    def call(*args: Any, **attributes: Any) -> Any:
+        operands, more = divided(f"topi.{name}", name, TOPI, args, (te.Tensor,))
+        twice = sorted(more.keys() & attributes.keys())
+        if twice:
+            raise UsageError(f"topi.{name}: expected {twice[0]} once, found it by place and name")
+        return _applied(name, *operands, **more, **attributes)
+
+    return call
 
 
 def _no_graph(*_: Any) -> Any:
@@ -125,24 +168,31 @@ _RENAMED: Mapping[str, str] = {
 """Relay's names of TVM's functions."""
 
 
+@checked(UsageError)
 def elemwise_sum(xs: Sequence[te.Tensor]) -> te.Tensor:
-    """The sum of tensors of one shape."""
+    """The sum of tensors of one shape.  Raises UsageError for none."""
+    if not xs:
+        raise UsageError("topi.elemwise_sum: expected a list of tensors, found none")
     return reduce(partial(_applied, "add"), xs)
 
 
+@checked(UsageError)
 def full(shape: Sequence[Any], dtype: str | DType, fill_value: float) -> te.Tensor:
     value = te.const(fill_value, to_dtype(dtype))
     return te.compute(tuple(shape), lambda *i: value, name="full")
 
 
+@checked(UsageError)
 def full_like(x: te.Tensor, fill_value: float) -> te.Tensor:
     return full(x.shape, x.dtype, fill_value)
 
 
+@checked(UsageError)
 def matmul(a: te.Tensor, b: te.Tensor, transp_a: bool = False, transp_b: bool = False) -> te.Tensor:
     return _applied("nn.matmul", a, b, transpose_a=transp_a, transpose_b=transp_b)
 
 
+@checked(UsageError)
 def einsum(subscripts: str, *operand: te.Tensor) -> te.Tensor:
     return _applied("einsum", operand, equation=subscripts)
 
@@ -155,8 +205,8 @@ def _conv2d(
     layouts = {"NCHW": "OIHW", "NHWC": "HWIO"}
     if data_layout not in layouts:
         raise UsageError(f"conv2d: expected the layout NCHW or NHWC, found {data_layout!r}")
-    return _applied("nn.conv2d", inp, filt, strides, padding, dilation, groups,
-                    data_layout=data_layout, out_dtype=out_dtype,
+    return _applied("nn.conv2d", inp, filt, strides=strides, padding=padding, dilation=dilation,
+                    groups=groups, data_layout=data_layout, out_dtype=out_dtype,
                     kernel_layout=kernel_layout or layouts[data_layout])  # fmt: skip
 
 
@@ -186,8 +236,9 @@ def _pool2d(
     """Maxima ("max") or means ("avg") of windows.  `padding` is (top, left, bottom, right)."""
     if pool_type not in ("max", "avg"):
         raise UsageError(f"pool2d: expected max or avg, found {pool_type!r}")
-    return _applied(f"nn.{pool_type}_pool2d", data, kernel, stride, dilation, padding, layout,
-                    ceil_mode=ceil_mode, count_include_pad=count_include_pad)  # fmt: skip
+    return _applied(f"nn.{pool_type}_pool2d", data, pool_size=kernel, strides=stride,
+                    dilation=dilation, padding=padding, layout=layout, ceil_mode=ceil_mode,
+                    count_include_pad=count_include_pad)  # fmt: skip
 
 
 def _dense(
@@ -201,12 +252,17 @@ def _dense(
 def _pad(
     data: te.Tensor, pad_before: Sequence[int], pad_after: Any = None, pad_value: float = 0.0
 ) -> te.Tensor:
-    pairs = list(zip(pad_before, pad_after or pad_before, strict=True))
-    return _applied("nn.pad", data, pairs, pad_value=float(pad_value))
+    after = pad_after or pad_before
+    if len(pad_before) != len(after):
+        raise UsageError(
+            f"topi.nn.pad: expected as many numbers before as after, found {pad_before} and {after}"
+        )
+    pairs = list(zip(pad_before, after, strict=True))
+    return _applied("nn.pad", data, pad_width=pairs, pad_value=float(pad_value))
 
 
 nn = Namespace(
-    lambda name: partial(_applied, f"nn.{name}"),
+    lambda name: _by_place(f"nn.{name}"),
     conv2d=_conv2d,
     conv2d_nchw=_in_layout("NCHW"),
     conv2d_nhwc=_in_layout("NHWC"),
@@ -257,4 +313,4 @@ def __getattr__(name: str) -> Callable[..., Any]:
         elsewhere("topi", name, ELSEWHERE)
     of_relay = _RENAMED.get(name, name)
     import_function(f"topi.{name}", of_relay)  # an unknown name is refused here
-    return partial(_applied, of_relay)
+    return _by_place(of_relay)

@@ -38,6 +38,7 @@ class RelayNode(CallingNode):
     slots: tuple[Any, ...]
     attributes: Mapping[str, Any]
     _read: set[str] = field(default_factory=set)
+    _read_slots: set[int] = field(default_factory=set)
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -46,17 +47,21 @@ class RelayNode(CallingNode):
 
     def input(self, index: int) -> Value:
         """Argument number `index`, a tensor."""
-        slot = self.slots[index] if index < len(self.slots) else None
+        slot = self._slot(index)
         if not isinstance(slot, Value):
             self.bad(f"expected a tensor as argument number {index + 1}")
         return slot
 
     def items(self, index: int = 0) -> tuple[Value, ...]:
         """The elements of an argument that is a tuple of tensors."""
-        slot = self.slots[index] if index < len(self.slots) else None
+        slot = self._slot(index)
         if not isinstance(slot, tuple) or not all(isinstance(s, Value) for s in slot):
             self.bad(f"expected a tuple of tensors as argument number {index + 1}")
         return slot
+
+    def _slot(self, index: int) -> Any:
+        self._read_slots.add(index)
+        return self.slots[index] if index < len(self.slots) else None
 
     # Attributes
 
@@ -110,11 +115,16 @@ class RelayNode(CallingNode):
         return dtype
 
     def check_all_read(self) -> None:
-        """Raises UnsupportedError if the import function did not read an attribute that matters."""
+        """Raises UnsupportedError if the import function did not read an attribute that matters,
+        ModelError if it did not read an argument.
+        """
         unknown = sorted(k for k, v in self.attributes.items() if v is not None)
         unknown = [k for k in unknown if k not in self._read and k not in _HINTS]
         if unknown:
             self.unsupported(f"attribute {unknown[0]!r} = {self.attributes[unknown[0]]!r}")
+        extra = [i for i in range(len(self.slots)) if i not in self._read_slots]
+        if extra:
+            self.bad(f"expected no argument number {extra[0] + 1}, found {len(self.slots)} in all")
 
 
 ImportFunction: TypeAlias = Callable[[RelayNode], Any]

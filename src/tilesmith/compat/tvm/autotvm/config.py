@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith import te
+from tilesmith.support.arguments import checked_methods, shown
 from tilesmith.support.errors import UsageError
 from tilesmith.te.knobs import Config, Decisions, Knob, split_factors
 
@@ -97,6 +98,7 @@ _KINDS = {"unroll": ("unroll",), "try_unroll": ("none", "unroll"), "try_vec": ("
 _POLICIES = ("factors", "power2", "verbose", "candidate")
 
 
+@checked_methods(UsageError)
 class ConfigEntity:
     """The decisions that a template declares and reads.  `cfg["tile_y"]` is a chosen one."""
 
@@ -120,12 +122,14 @@ class ConfigEntity:
         filter: Callable[[SplitEntity], bool] | None = None,
         candidate: Sequence[Sequence[int]] | None = None,
         max_factor: int | None = None,
-        **other: Any,
+        no_tail: bool = False,
     ) -> list[Any]:
         """Declare a split of a loop into `num_outputs`.
 
+        num_outputs: number of loops, from 1.
         policy: "factors" for divisors of the length, "power2" for powers of two, "verbose" for
-            both, "candidate" for the listed sizes.
+            both, "candidate" for the listed sizes, `num_outputs` in each.
+        no_tail: whether the sizes must divide the length.
 
         Returns stand-ins for the loops, for further declarations.
         """
@@ -134,15 +138,24 @@ class ConfigEntity:
             raise UsageError(
                 f"define_split {name!r}: expected a loop of fixed length, found {axis}"
             )
+        if num_outputs < 1:
+            raise UsageError(f"define_split {name!r}: expected num_outputs from 1, found 0 or less")
         if policy not in _POLICIES or (policy == "candidate" and candidate is None):
             raise UsageError(
                 f"define_split {name!r}: expected the policy {', '.join(_POLICIES)}, or candidate "
                 f"with candidate=, found {policy!r}"
             )
         if candidate is not None:
+            if any(len(sizes) != num_outputs for sizes in candidate):
+                raise UsageError(
+                    f"define_split {name!r}: expected candidates of {num_outputs} sizes, found "
+                    f"{shown(candidate)}; give num_outputs"
+                )
             options = [tuple(int(n) for n in sizes[1:]) for sizes in candidate]
         else:
             options = [f for f in split_factors(extent, num_outputs) if _fits(f, extent, policy)]
+        if no_tail:
+            options = [f for f in options if extent % math.prod(f) == 0]
         if max_factor is not None:
             options = [f for f in options if all(n <= max_factor for n in f)]
         if filter is not None:
@@ -161,7 +174,6 @@ class ConfigEntity:
         axes: Sequence[Any],
         policy: str = "all",
         candidate: Sequence[Sequence[Any]] | None = None,
-        **other: Any,
     ) -> list[Any]:
         """Declare an order of loops: any, or one of those listed with the policy "candidate"."""
         plain = tuple(range(len(axes)))
@@ -182,7 +194,7 @@ class ConfigEntity:
         self._entities[name] = ReorderEntity(list(self._choice(name, options, plain)))
         return list(axes)
 
-    def define_annotate(self, name: str, axes: Sequence[Any], policy: str, **other: Any) -> None:
+    def define_annotate(self, name: str, axes: Sequence[Any], policy: str) -> None:
         """Declare kinds of loops: "none", "unroll", "try_unroll", "try_vec", "try_unroll_vec"."""
         if policy not in _KINDS:
             raise UsageError(

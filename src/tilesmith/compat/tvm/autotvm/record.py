@@ -63,7 +63,10 @@ def load_from_file(filename: str | Path) -> Iterator[tuple[_Key, Decisions, Meas
 
 
 def _rows(filename: str | Path) -> Iterator[str]:
-    rows = Path(filename).read_text(encoding="utf-8").splitlines()
+    try:
+        rows = Path(filename).read_text(encoding="utf-8").splitlines()
+    except OSError as e:
+        raise UsageError(f"{filename}: expected an AutoTVM log, found {e.strerror}") from None
     return (row for row in rows if row and not row.startswith("#"))
 
 

@@ -14,61 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith import te
 from tilesmith.frontend.relay.node import OPERATORS, ImportFunction
 from tilesmith.frontend.relay.operators import READER  # noqa: F401  (registers the operators)
 from tilesmith.frontend.relay.parse import element_type, type_name
 from tilesmith.ir.dtypes import dtype as to_dtype
-from tilesmith.support.arguments import shown
+from tilesmith.support.arguments import checked, shown
 from tilesmith.support.errors import UsageError
 from tilesmith.te.state import unique
+
+from ..positions import RELAY, divided
 
 __all__ = [
     "Call", "Constant", "Expr", "Function", "If", "Tuple", "TupleGetItem", "Var", "analysis",
     "const", "image", "nn", "operator", "qnn", "text_of", "var", "vision",
 ]  # fmt: skip
 
-_POSITIONS: Mapping[str, tuple[str, ...]] = {
-    "broadcast_to": ("shape",),
-    "cast": ("dtype",),
-    "clip": ("a_min", "a_max"),
-    "concatenate": ("axis",),
-    "expand_dims": ("axis", "num_newaxis"),
-    "full": ("shape", "dtype"),
-    "nn.batch_norm": ("axis", "epsilon", "center", "scale"),
-    "nn.bias_add": ("axis",),
-    "nn.conv2d": (
-        "strides", "padding", "dilation", "groups", "channels", "kernel_size", "data_layout",
-        "kernel_layout", "out_layout", "out_dtype",
-    ),
-    "nn.dense": ("units",),
-    "nn.dropout": ("rate",),
-    "nn.global_avg_pool2d": ("layout",),
-    "nn.leaky_relu": ("alpha",),
-    "nn.log_softmax": ("axis",),
-    "nn.lrn": ("size", "axis", "bias", "alpha", "beta"),
-    "nn.pad": ("pad_width",),
-    "nn.prelu": ("axis",),
-    "nn.softmax": ("axis",),
-    "nn.upsampling": ("scale_h", "scale_w", "layout", "method", "align_corners"),
-    "ones": ("shape", "dtype"),
-    "repeat": ("repeats", "axis"),
-    "reshape": ("newshape",),
-    "reverse": ("axis",),
-    "split": ("indices_or_sections", "axis"),
-    "squeeze": ("axis",),
-    "stack": ("axis",),
-    "strided_slice": ("begin", "end", "strides"),
-    "take": ("axis",),
-    "tile": ("reps",),
-    "transpose": ("axes",),
-    "zeros": ("shape", "dtype"),
-    **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"),
-                    ("pool_size", "strides", "dilation", "padding", "layout")),
-    **dict.fromkeys(("all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "std", "sum",
-                     "variance"), ("axis", "keepdims", "exclude")),
-}  # fmt: skip
-"""For an operator, the attributes that may follow its operands without a name."""
 _COUNTS = {"nn.batch_norm": 3, "nn.dropout": 2, "topk": 2}
 """The results of operators whose call is a tuple in Python."""
 
@@ -111,6 +71,7 @@ class Var(Expr):
     dtype: its element type, in TVM's words.
     """
 
+    @checked(UsageError)
     def __init__(self, name_hint: str, shape: Sequence[Any] | None, dtype: str) -> None:
         self.name_hint, self.dtype = name_hint, type_name(to_dtype(_our_dtype(dtype)))
         self.shape = None if shape is None else tuple(shape)
@@ -178,7 +139,11 @@ class Call(Expr):
                     "split: expected indices_or_sections, the number of parts or where they begin, "
                     "found none; write relay.split(x, 2)"
                 )
-            return parts if isinstance(parts, int) else len(parts) + 1
+            if isinstance(parts, (list, tuple)):
+                return len(parts) + 1
+            if isinstance(parts, (int, np.integer)):
+                return int(parts)
+            raise UsageError(f"split: expected indices_or_sections of integers, found {parts!r}")
         if self.op == "topk" and self.attrs.get("ret_type", "both") != "both":
             return None
         return _COUNTS.get(self.op)
@@ -227,8 +192,12 @@ class Function:
         return text_of(self)[0]
 
 
+@checked(UsageError)
 def var(
-    name_hint: str, type_annotation: Any = None, shape: Any = None, dtype: str = "float32"
+    name_hint: str,
+    type_annotation: TensorType | None = None,
+    shape: Any = None,
+    dtype: str = "float32",
 ) -> Var:
     """An input.  Its type is given by `shape` and `dtype`, or by a `relay.TensorType`."""
     if type_annotation is not None:
@@ -239,17 +208,26 @@ def var(
 class TensorType:
     """A tensor's type."""
 
+    @checked(UsageError)
     def __init__(self, shape: Sequence[Any], dtype: str = "float32") -> None:
         self.shape, self.dtype = tuple(shape), dtype
 
 
 def const(value: Any, dtype: str | None = None) -> Constant:
-    """A constant.  Python's floats are float32 and its integers int32, unless `dtype` says more."""
+    """A constant.  Python's floats are float32 and its integers int32, unless `dtype` says more.
+
+    Raises UsageError for a value that is no number or array, and an integer beyond int32.
+    """
     data = np.asarray(value)
+    if data.dtype.kind in "OSU":
+        raise UsageError(f"const: expected a number or an array, found {shown(value)}")
     if dtype is not None:
         data = data.astype(to_dtype(_our_dtype(dtype)).numpy)
     elif not isinstance(value, (np.ndarray, np.generic)) and data.dtype.kind in "fi":
-        data = data.astype(np.float32 if data.dtype.kind == "f" else np.int32)
+        plain = data.astype(np.float32 if data.dtype.kind == "f" else np.int32)
+        if plain.dtype.kind == "i" and not np.array_equal(plain, data):
+            raise UsageError(f"const: expected integers of int32, found {shown(value)}; give dtype")
+        data = plain
     return Constant(data)
 
 
@@ -282,25 +260,6 @@ def operator_names(prefix: str) -> list[str]:
     return sorted(name for name in rest if "." not in name)
 
 
-def divided(name: str, args: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The operands of a call, and the attributes that follow them in TVM's order."""
-    count = next((i for i, a in enumerate(args) if not _is_operand(a)), len(args))
-    names = _POSITIONS.get(name, ())
-    if (name not in _POSITIONS and count == 0) or not names:  # numbers are operands
-        count = len(args)
-    rest = args[count:]
-    if len(rest) > len(names):
-        raise UsageError(f"relay.{name}: give attributes by name, found {shown(rest)}")
-    return args[:count], dict(zip(names, rest))
-
-
-def _is_operand(value: Any) -> bool:
-    is_list = isinstance(value, (list, tuple)) and bool(value)
-    return isinstance(value, (Expr, np.ndarray, te.Tensor)) or (
-        is_list and all(map(_is_operand, value))
-    )
-
-
 def operator(name: str) -> Callable[..., Any]:
     """A function that makes calls of an operator.
 
@@ -310,7 +269,7 @@ def operator(name: str) -> Callable[..., Any]:
     import_function(f"relay.{name}", name)
 
     def call(*args: Any, **attrs: Any) -> Any:
-        operands, more = divided(name, args)
+        operands, more = divided(f"relay.{name}", name, RELAY, args, (Expr,))
         made = Call(name, [*map(_expr, operands)], {**more, **attrs})
         return made[0] if name == "nn.dropout" else made  # without the mask, as in TVM
 
