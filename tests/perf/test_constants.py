@@ -27,7 +27,7 @@ graph/text.py INLINE_ELEMENTS
 strategy/cpu/ahead.py _MANY_ROWS
 strategy/cpu/attention.py SHARED_HEADS
 strategy/cpu/concat.py MOST_VECTORS
-strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN
+strategy/cpu/contraction.py IDLE MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN
 strategy/cpu/dots.py MAX_UNROLLED_STEPS SLOWER
 strategy/cpu/full_lanes.py GAIN
 strategy/cpu/injective.py MAX_COPIES MAX_CYCLE MAX_VECTORS

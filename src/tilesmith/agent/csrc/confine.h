@@ -62,6 +62,9 @@ static int restrict_calls(void) {
 #ifdef __NR_mmap2
         ALLOWED(mmap2),
 #endif
+#ifdef __NR_clock_gettime /* musl names those of 32 bits otherwise */
+        ALLOWED(clock_gettime), ALLOWED(clock_nanosleep),
+#endif
 #ifdef __NR_clock_gettime64 /* processors of 32 bits */
         ALLOWED(clock_gettime64), ALLOWED(clock_nanosleep_time64), ALLOWED(futex_time64), ALLOWED(fstat64), ALLOWED(_llseek),
 #endif
@@ -79,7 +82,7 @@ static int restrict_calls(void) {
         ALLOWED(riscv_flush_icache),
 #endif
         ALLOWED(exit), ALLOWED(exit_group), ALLOWED(futex), ALLOWED(set_tid_address), ALLOWED(set_robust_list),
-        ALLOWED(rt_sigaction), ALLOWED(rt_sigprocmask), ALLOWED(rt_sigreturn), ALLOWED(clock_gettime), ALLOWED(clock_nanosleep),
+        ALLOWED(rt_sigaction), ALLOWED(rt_sigprocmask), ALLOWED(rt_sigreturn),
         ALLOWED(nanosleep), ALLOWED(sched_yield), ALLOWED(sched_getaffinity), ALLOWED(sched_setaffinity), ALLOWED(gettid),
         ALLOWED(getpid), ALLOWED(getrandom), ALLOWED(getcpu), ALLOWED(membarrier), ALLOWED(execveat),
         /* threads of this process only */
