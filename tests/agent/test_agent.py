@@ -167,7 +167,9 @@ def test_workers_do_not_inherit_the_environment(place, monkeypatch):
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
     process = worker.start()
     try:
-        content = Path(f"/proc/{process.pid}/environ").read_bytes()
+        environment = Path(f"/proc/{process.pid}/environ")
+        while not (content := environment.read_bytes()):  # empty while the program is exchanged
+            time.sleep(0.01)
         assert b"PYTHONPATH=" in content and b"HELD_TOKEN" not in content
     finally:
         worker.end()
