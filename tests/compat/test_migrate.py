@@ -219,3 +219,50 @@ def test_each_name_without_a_counterpart_raises_what_the_table_says():
             with pytest.raises(UsageError) as e:
                 getattr(module, name)
             assert str(e.value).endswith(f"has no counterpart: use {use}")
+
+
+@pytest.mark.parametrize(
+    "code, reason",
+    [
+        ("ts = [1]\nf = tvm.build(s, ts)\n", "its own 'ts'"),
+        ("def f(te):\n    return tvm.te.exp(te)\n", "its own 'te'"),
+        ("import torch as np\na = tvm.nd.array(b)\n", "its own 'np'"),
+        ("from numpy import array as np\na = b.asnumpy()\n", "use numpy.asarray"),
+        ("from tvm import relay as te\nb = tvm.te.exp(x)\n", "its own 'te'"),
+        ("s.cache_write(C, scope)\n", "write one of Tilesmith's names"),
+    ],
+)
+def test_a_line_whose_new_form_would_mean_something_else_stays(code, reason):
+    after, left = migrated(f"import tvm\n{code}")
+    assert after.splitlines()[-1] == code.splitlines()[-1]
+    ((_, text),) = left
+    assert reason in text
+
+
+def test_names_that_the_program_imports_alike_are_ours_to_use():
+    code, left = migrated(
+        "import numpy as np\nimport tvm\nfrom tvm import te\na = tvm.nd.array(te.exp(b)).numpy()\n"
+    )
+    assert code.splitlines()[-1] == "a = np.asarray(np.array(te.exp(b)))" and not left
+
+
+def test_what_a_method_is_called_on_stays():
+    code, left = migrated("import tvm\nfrom tvm import te\nte.create_schedule(C.op).bind(i, j)\n")
+    assert code.splitlines()[-1] == "te.create_schedule(C.op).bind(i, j)" and not left
+    code, _ = migrated("import tvm\nd = tvm.cpu(0).sync(tvm.te.exp(x))\n")
+    assert code.splitlines()[-1] == "d = tvm.cpu(0).sync(te.exp(x))"
+
+
+def test_only_the_scope_of_a_stage_is_renamed():
+    code, left = migrated(
+        "import tvm\ns.cache_read(bufs['local'], 'local', [C])\n"
+        "s[bufs['local']].set_scope('local')\n"
+        "s.cache_write(C, scope='local')\ns.cache_write(C, 'shared')\n"
+    )
+    assert not left
+    assert [line for line in code.splitlines() if line.startswith("s")] == [
+        "s.cache_read(bufs['local'], 'stack', [C])",
+        "s[bufs['local']].set_scope('stack')",
+        "s.cache_write(C, scope='stack')",
+        "s.cache_write(C, 'shared')",
+    ]

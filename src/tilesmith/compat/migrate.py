@@ -25,7 +25,13 @@ import numpy as np
 from libcst.codemod import CodemodContext
 from libcst.codemod.visitors import AddImportsVisitor
 from libcst.helpers import get_full_name_for_node
-from libcst.metadata import MetadataWrapper, PositionProvider, QualifiedNameProvider
+from libcst.metadata import (
+    ImportAssignment,
+    MetadataWrapper,
+    PositionProvider,
+    QualifiedNameProvider,
+    ScopeProvider,
+)
 
 from tilesmith import te
 from tilesmith.support.errors import TilesmithError, UsageError
@@ -106,6 +112,9 @@ _IMPORTS = {
 }
 """For the names that a migrated program uses: module, object and alias of their import."""
 
+_SCOPED = {"cache_read": 1, "cache_write": 1, "set_scope": 0}
+"""The place of the scope among the arguments of schedules' methods."""
+
 
 def _source(node: cst.CSTNode) -> str:
     return cst.Module([]).code_for_node(node)
@@ -159,9 +168,24 @@ def _value(root: Any, parts: Sequence[str]) -> Any:
     return functools.reduce(getattr, parts, root)
 
 
+def _taken(wrapper: MetadataWrapper) -> set[str]:
+    """The names in `_IMPORTS` that a program binds to something else."""
+    taken: set[str] = set()
+    for scope in {*wrapper.resolve(ScopeProvider).values()} - {None}:
+        for a in scope.assignments:  # type: ignore[union-attr]
+            if a.name not in _IMPORTS:
+                continue
+            sources = a.get_qualified_names_for(a.name) if isinstance(a, ImportAssignment) else ()
+            same = ".".join(filter(None, _IMPORTS[a.name][:2])), f"tvm.{a.name}"
+            if not any(q.name in same or q.name == a.name == "tvm" for q in sources):
+                taken.add(a.name)
+    return taken
+
+
 class _Renamed(cst.CSTTransformer):
     """Replaces names.
 
+    taken: the names in `_IMPORTS` that the program binds to something else.
     left: the line of what stays, and why.
     used: the names in `_IMPORTS` that the new program uses.
     kept: the local names of TVM's imports that it uses.
@@ -169,8 +193,9 @@ class _Renamed(cst.CSTTransformer):
 
     METADATA_DEPENDENCIES = (QualifiedNameProvider, PositionProvider)
 
-    def __init__(self) -> None:
+    def __init__(self, taken: set[str]) -> None:
         super().__init__()
+        self._taken = taken
         self.left: set[tuple[int, str]] = set()
         self.used: set[str] = set()
         self.kept: set[str] = set()
@@ -179,8 +204,20 @@ class _Renamed(cst.CSTTransformer):
         self._refused: set[cst.CSTNode] = set()
 
     def _name(self, node: cst.CSTNode) -> str:
+        """The full name that a dotted name stands for; empty if it isn't imported."""
+        first = node
+        while isinstance(first, cst.Attribute):
+            first = first.value
+        if not isinstance(first, cst.Name):
+            return ""  # such as an attribute of a call's result
         names = self.get_metadata(QualifiedNameProvider, node, set())
         return next((n.name for n in names if n.source.name == "IMPORT"), "")  # type: ignore[union-attr]
+
+    def _check_free(self, ours: str) -> None:
+        """Raises UsageError if the program binds the first part of a name of ours itself."""
+        root = ours.split(".")[0]
+        if root in self._taken:
+            raise UsageError(f"ours is {ours}, but the program has its own {root!r}: rename that")
 
     def _leave(self, node: cst.CSTNode, text: str) -> None:
         where: Any = self.get_metadata(PositionProvider, node)
@@ -203,6 +240,7 @@ class _Renamed(cst.CSTTransformer):
         name = self._name(node.func)
         try:
             if name in _FORMS:
+                self._check_free(_FORMS[name].ours)
                 self._check(name, node)
             elif name in _INDICES:
                 _index(node)
@@ -241,21 +279,44 @@ class _Renamed(cst.CSTTransformer):
         method = func.attr.value
         if "tvm" in self._of:
             if method in ("asnumpy", "numpy") and not updated_node.args:
+                if "np" in self._taken:
+                    self._leave(original_node.func, f".{method}(): use numpy.asarray")
+                    return updated_node
                 self.used.add("np")
                 return cst.Call(cst.parse_expression("np.asarray"), [cst.Arg(func.value)])
-            if method in ("cache_read", "cache_write", "set_scope"):
-                return updated_node.visit(_Scopes())  # type: ignore[return-value]
+            if method in _SCOPED:
+                return self._with_scope(original_node, updated_node, _SCOPED[method])
             if method in _METHODS:
                 self._leave(original_node.func, f".{method}: use {_METHODS[method]}")
         elif "halide" in self._of and method in HALIDE:
             self._leave(original_node.func, f".{method}: use {HALIDE[method]}")
         return updated_node
 
+    def _with_scope(
+        self, original_node: cst.Call, updated_node: cst.Call, place: int
+    ) -> cst.BaseExpression:
+        """A call whose scope, argument `place`, has Tilesmith's name of a memory."""
+        args = [*updated_node.args]
+        for i, a in enumerate(args):
+            if (a.keyword.value == "scope") if a.keyword is not None else i == place:
+                if not isinstance(a.value, cst.SimpleString):
+                    self._leave(original_node.func, "scope: write one of Tilesmith's names")
+                elif a.value.raw_value in SCOPES:
+                    value = a.value.with_changes(value=repr(SCOPES[str(a.value.raw_value)]))
+                    args[i] = a.with_changes(value=value)
+        return updated_node.with_changes(args=args)
+
     def _renamed(self, original_node: Any, updated_node: Any) -> cst.BaseExpression:
         name = self._name(original_node)
         if original_node in self._inner or name.split(".")[0] not in ("tvm", "halide"):
             return updated_node
         is_refused = original_node in self._refused
+        if name in OURS and not is_refused:
+            try:
+                self._check_free(OURS[name])
+            except UsageError as e:
+                self._leave(original_node, f"{name}: {e}")
+                is_refused = True
         if name in OURS and not is_refused:
             self.used.add(OURS[name].split(".")[0])
             return cst.parse_expression(OURS[name])
@@ -270,16 +331,6 @@ class _Renamed(cst.CSTTransformer):
         return updated_node
 
     leave_Attribute = leave_Name = _renamed
-
-
-class _Scopes(cst.CSTTransformer):
-    """TVM's names of memories to Tilesmith's."""
-
-    def leave_SimpleString(
-        self, original_node: cst.SimpleString, updated_node: cst.SimpleString
-    ) -> cst.SimpleString:
-        ours = SCOPES.get(str(updated_node.raw_value))
-        return updated_node if ours is None else updated_node.with_changes(value=repr(ours))
 
 
 class _Imports(cst.CSTTransformer):
@@ -374,8 +425,9 @@ def migrated(text: str) -> tuple[str, list[tuple[int, str]]]:
         module = cst.parse_module(text)
     except cst.ParserSyntaxError as e:
         raise UsageError(f"expected a program in Python: {e.message}, line {e.raw_line}") from None
-    renamed = _Renamed()
-    tree = MetadataWrapper(module).visit(renamed).visit(_Imports(renamed.kept))
+    wrapper = MetadataWrapper(module)
+    renamed = _Renamed(_taken(wrapper))
+    tree = wrapper.visit(renamed).visit(_Imports(renamed.kept))
     context = CodemodContext()
     for name, wanted in _IMPORTS.items():
         if name in renamed.used:
