@@ -14,7 +14,7 @@ from tilesmith.frontend.tengine import TENGINE
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.standalone.objects import Exported, check_name, runtime_objects
 from tilesmith.runtime.standalone.operators import check_operator, operator_objects
-from tilesmith.runtime.standalone.tables import EXPORTED, text
+from tilesmith.runtime.standalone.tables import EXPORTED, header_text, text
 from tilesmith.runtime.standalone.toolchain import toolchain
 from tilesmith.support.arguments import checked
 from tilesmith.support.errors import UsageError
@@ -133,31 +133,17 @@ def _table(number: int, layer: Replaced) -> str:
 
 
 def _header(name: str, layers: Sequence[Replaced]) -> str:
-    lines = [f"/* {name}: layers of a model for Tengine, compiled by Tilesmith {VERSION}."]
+    comment = [f"/* {name}: layers of a model for Tengine, compiled by Tilesmith {VERSION}."]
     for layer in layers:
-        lines += [f" * {comment_line(layer.kind)}: {comment_line(', '.join(layer.names))}"]
-    lines += [
-        " */",
-        f"#ifndef {name.upper()}_H",
-        f"#define {name.upper()}_H",
-        "",
-        "#ifdef __cplusplus",
-        'extern "C" {',
-        "#endif",
-        "",
+        comment += [f" * {comment_line(layer.kind)}: {comment_line(', '.join(layer.names))}"]
+    declarations = [
         "/* For load_tengine_plugin.  Returns -1 after a message on standard error. */",
         f"int {name}_init(void);",
         "",
         "/* For unload_tengine_plugin, when no prepared graph uses the layers. */",
         f"int {name}_release(void);",
-        "",
-        "#ifdef __cplusplus",
-        "}",
-        "#endif",
-        "#endif",
-        "",
     ]
-    return "\n".join(lines)
+    return header_text([*comment, " */"], name, (), declarations)
 
 
 def _registration(name: str, count: int) -> str:

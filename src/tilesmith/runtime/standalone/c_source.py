@@ -29,6 +29,7 @@ from tilesmith.runtime.program import Program, TensorSpec
 from tilesmith.support.errors import UsageError
 from tilesmith.support.version import VERSION
 
+from .tables import header_text
 from .toolchain import SOURCES
 
 _ROW = 12  # numbers per line
@@ -324,7 +325,7 @@ def _header(program: Program, name: str, constant_bytes: int) -> str:
     upper = name.upper()
     inputs, outputs = _called(program)
     kept = " (kept from run to run)"
-    lines = [
+    about = [
         f"/* {name}: a model compiled by Tilesmith {VERSION} for {program.target.name}.",
         " *",
         *(
@@ -335,15 +336,8 @@ def _header(program: Program, name: str, constant_bytes: int) -> str:
         *(f" * state: {comment_line(str(program.inputs[i]))}{kept}" for _, i in program.states),
         " *",
         " * Dense row-major arrays.  One run at a time: intermediate values are static. */",
-        f"#ifndef {upper}_H",
-        f"#define {upper}_H",
-        "",
-        '#include "tilesmith.h"',
-        "",
-        "#ifdef __cplusplus",
-        'extern "C" {',
-        "#endif",
-        "",
+    ]
+    declarations = [
         f"#define {upper}_CONSTANT_BYTES {constant_bytes} /* weights, in flash memory */",
         f"#define {upper}_RAM_BYTES {ram_bytes(program)} /* intermediate values; not the stack */",
         *(
@@ -364,10 +358,5 @@ def _header(program: Program, name: str, constant_bytes: int) -> str:
             if program.states
             else []
         ),
-        "",
-        "#ifdef __cplusplus",
-        "}",
-        "#endif",
-        "#endif",
     ]
-    return "\n".join(lines) + "\n"
+    return header_text(about, name, ["tilesmith.h"], declarations)

@@ -19,7 +19,7 @@ from .objects import (
     runtime_objects,
 )
 from .operators import check_operator, operator_objects
-from .tables import EXPORTED, described, text
+from .tables import EXPORTED, described, header_text, text
 from .toolchain import SOURCES, toolchain
 
 RUNTIME = ("library/model.c", "library/plugin.c", "pool.c")
@@ -106,37 +106,20 @@ def _header(name: str, ops: Mapping[str, Sequence[Program]]) -> str:
     """The header of a plugin: the descriptions of its operators, and the function that registers
     them.
     """
-    upper = name.upper()
     targets = next(iter(ops.values()))
-    lines = [
+    comment = [
         f"/* {name}: operators compiled by Tilesmith {VERSION} "
         f"for {', '.join(p.target.name for p in targets)}."
     ]
     for operator, (first, *_) in ops.items():
-        lines += [" *", f" * {comment_line(operator)}"]
-        lines += described("Inputs", first.inputs) + described("Outputs", first.outputs)
-    lines += [
-        " */",
-        f"#ifndef {upper}_H",
-        f"#define {upper}_H",
-        "",
-        '#include "tilesmith_plugin.h"',
-        "",
-        "#ifdef __cplusplus",
-        'extern "C" {',
-        "#endif",
-        "",
+        comment += [" *", f" * {comment_line(operator)}"]
+        comment += described("Inputs", first.inputs) + described("Outputs", first.outputs)
+    declarations = [
         "/* Call add(engine, op) for each operator.  Returns the first result other than 0, or",
         " * TILESMITH_ARGUMENT if `add` is NULL. */",
         f"int32_t {name}_register(tilesmith_add_fn add, void *engine);",
-        "",
-        "#ifdef __cplusplus",
-        "}",
-        "#endif",
-        "#endif",
-        "",
     ]
-    return "\n".join(lines)
+    return header_text([*comment, " */"], name, ["tilesmith_plugin.h"], declarations)
 
 
 def _registration(name: str, count: int) -> str:

@@ -179,6 +179,17 @@ def _head_bytes(program: Program) -> int:
     return HEAD_BYTES + round_up(8 * (axes + len(program.outputs) + 1))
 
 
+def header_text(
+    comment: Sequence[str], name: str, includes: Sequence[str], declarations: Sequence[str]
+) -> str:
+    """A header, for C and C++, of a library or source file `name`."""
+    upper = name.upper()
+    lines = [*comment, f"#ifndef {upper}_H", f"#define {upper}_H", ""]
+    lines += [*(f'#include "{i}"' for i in includes), ""] if includes else []
+    lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", *declarations, ""]
+    return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
+
+
 def described(
     title: str,
     specs: Sequence[TensorSpec],
