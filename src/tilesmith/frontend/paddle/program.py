@@ -201,12 +201,12 @@ class _Blocks:
         layers: list[Layer] = []
         for place, op in enumerate(ops):
             label = f"{op.type}.{number}.{place}" if number else f"{op.type}.{place}"
-            after = results.union(v for o in ops[place + 1 :] for v in _arguments(o.inputs))
             if op.type in ("feed", "fetch") or place in chosen:
                 continue
             if op.type == "while":
                 layers.append(self._loop(op, label))
             elif op.type == "conditional_block":
+                after = results.union(v for o in ops[place + 1 :] for v in _arguments(o.inputs))
                 layers.append(self._branches(ops, op, choices.get(place), after, label))
             else:
                 layers += _layers(op, label, self._weights)
